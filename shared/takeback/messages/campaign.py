@@ -1,0 +1,148 @@
+"""Campaigns, members, agents, tool servers, policy and runs as they are asked for (contract.md, Recorder)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from takeback.messages.base import Id, Message, Name, Request
+from takeback.messages.entry import Tier, Undo
+
+Role = Literal["owner", "approver", "member"]
+Memory = Literal["yes", "no", "unknown"]
+Serialize = Literal["campaign", "run", "resource", "none"]
+Money = Annotated[str, StringConstraints(pattern=r"^\d{1,15}(\.\d{1,6})?$")]
+Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+
+
+class MemberRequest(Request):
+    """`PUT …/members/{sub}`: the role that a person or a service holds in the campaign."""
+
+    role: Role
+    email: Annotated[str, StringConstraints(max_length=320, pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
+
+
+class NewMember(MemberRequest):
+    """A member named when the campaign is opened."""
+
+    sub: Name
+
+
+class CampaignRequest(Request):
+    """`POST /v1/campaigns`: the caller becomes owner; `serialize` chooses what one lock covers (J19)."""
+
+    name: Name
+    serialize: Serialize = "campaign"
+    members: list[NewMember] = Field(default_factory=list, max_length=1000)
+
+
+class AgentRequest(Request):
+    """`PUT …/agents/{name}`: the allow-list of an agent (P10) and whether its memory is visible here (G4)."""
+
+    memory: Memory = "unknown"
+    operations: list[Name] | None = None
+    principals: list[Name] | None = None
+
+
+class CalendarRequest(Request):
+    """`PUT …/calendars/{sub}`: when a person is on duty (P3)."""
+
+    zone: Name
+    weekly: dict[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], list[tuple[str, str]]]
+    holidays: str | None = None
+    absences: str | None = None
+
+
+class McpHttp(Request):
+    """A tool server over MCP's streamable HTTP."""
+
+    transport: Literal["mcp"]
+    url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=2000)] | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    command: Name | None = None
+    args: list[str] = Field(default_factory=list, max_length=100)
+    env: dict[str, str] = Field(default_factory=dict)
+    manifest: Any = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> McpHttp:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("an MCP server has either a url or a command")
+        return self
+
+
+class NatsServer(Request):
+    """A tool server on the bus."""
+
+    transport: Literal["nats"]
+    subject: Annotated[str, StringConstraints(pattern=r"^tools\.[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", max_length=200)]
+    manifest: Any = None
+
+
+ServerRequest = Annotated[McpHttp | NatsServer, Field(discriminator="transport")]
+"""`PUT …/servers/{name}`."""
+
+
+class MoneyPolicy(Request):
+    """Caps on what a run and a period may spend (P5)."""
+
+    currency: Currency
+    per_run: Money | None = None
+    per_period: Money | None = None
+    period: str = "P1D"
+    over: Literal["ask", "deny"] = "ask"
+
+
+class Reminders(Request):
+    """When a person is reminded of a window, and who is called when nobody reacts (N3)."""
+
+    lead_seconds: int = Field(gt=0)
+    escalate_after_seconds: int = Field(gt=0)
+    escalate_to: Name
+
+
+class Policy(Request):
+    """The campaign's policy, short form (P1 to P5, P9). What it does not say is decided by reversibility."""
+
+    operations: dict[str, Literal["allow", "ask", "deny"]] = Field(default_factory=dict)
+    require_exercised: bool = False
+    min_window_seconds: int | None = Field(default=None, ge=0)
+    on_snapshot_failure: Literal["ask", "proceed", "deny"] = "ask"
+    money: MoneyPolicy | None = None
+    reminders: Reminders | None = None
+
+
+class RunRequest(Request):
+    """`POST …/runs`: one agent begins to work for one principal."""
+
+    agent: Name
+    model: Name
+    principal: Name
+    money_cap: Money | None = None
+
+
+class Operation(Message):
+    """An operation of a tool server as it was pinned (J15)."""
+
+    operation: str
+    tier: Tier
+    undo: Undo
+    source: Literal["declared", "manifest", "none"]
+    exercised: bool = False
+    pin: str
+    read_only: bool = False
+    resource: str | None = None
+
+
+class Run(Message):
+    """One agent at work for one principal in a campaign."""
+
+    id: Id
+    campaign: Id
+    agent: str
+    model: str
+    principal: str
+    status: Literal["open", "paused", "closed"]
+    opened_by: str
+    worst_case: Any = None
