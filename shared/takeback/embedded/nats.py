@@ -1,0 +1,120 @@
+"""nats-server with JetStream as a child process, its streams in a folder, three users."""
+
+import json
+import secrets
+import shutil
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from takeback.embedded.binaries import nats_server
+from takeback.embedded.process import ServerProcess, free_port, listens
+
+# `services` may do everything. `subscriber` is for other systems: it hears what happened and says nothing.
+# `tools` is for tool servers on the bus: it serves requests below `tools.` and answers them, and nothing else.
+PERMISSIONS: Mapping[str, Mapping[str, Any] | None] = {
+    "services": None,
+    "subscriber": {"publish": {"deny": ">"}, "subscribe": {"allow": ["takeback.>"]}},
+    "tools": {"subscribe": {"allow": ["tools.>"]}, "allow_responses": {"max": 1, "expires": "10m"}},
+}
+
+
+class EmbeddedNats:
+    """One nats-server under `folder` (`jetstream/`, `passwords.json`, `nats.log`), on 127.0.0.1 only.
+
+    `url` is the services' own, `subscriber_url` and `tools_url` carry the restricted users. It may be started again
+    after a stop, on the same port. Raises ServerNotFound, ServerDidNotStart.
+    """
+
+    def __init__(self, folder: Path, *, port: int | None = None) -> None:
+        self.folder = folder.resolve()
+        self._port = port
+        self._process: ServerProcess | None = None
+
+    @property
+    def url(self) -> str:
+        """For the services: may do everything."""
+        return self._url_of("services")
+
+    @property
+    def subscriber_url(self) -> str:
+        """For other systems: may subscribe to `takeback.>` and nothing else."""
+        return self._url_of("subscriber")
+
+    @property
+    def tools_url(self) -> str:
+        """For tool servers on the bus: serves `tools.>`."""
+        return self._url_of("tools")
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._running().pid
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start it and return once it takes connections. JetStream's data from before is there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._port = self._port or free_port()
+        config = self.folder / "nats.conf"
+        config.touch(mode=0o600)
+        config.write_text(json.dumps(configuration(self._port, self.folder / "jetstream", self._passwords()), indent=2))
+        self._process = ServerProcess([nats_server(), "-c", config], log=self.folder / "nats.log")
+        self._process.spawn()
+        port = self._port
+        await self._process.wait_until(lambda: listens(port, greeting=b"INFO "))
+
+    async def stop(self) -> None:
+        """Stop it; what JetStream acknowledged is on disk. Harmless when it is not running."""
+        if self._process is not None:
+            await self._process.stop()
+
+    async def kill(self) -> None:
+        """End it as a crash would."""
+        await self._running().stop(signal.SIGKILL)
+
+    def forget_streams(self) -> None:
+        """Delete all JetStream data. Only while it is stopped: RuntimeError otherwise."""
+        if self._process is not None and self._process.running:
+            raise RuntimeError("stop the server before its data is deleted")
+        shutil.rmtree(self.folder / "jetstream", ignore_errors=True)
+
+    def _running(self) -> ServerProcess:
+        if self._process is None:
+            raise RuntimeError("nats-server has not been started")
+        return self._process
+
+    def _url_of(self, user: str) -> str:
+        return f"nats://{user}:{self._passwords()[user]}@127.0.0.1:{self._port}"
+
+    def _passwords(self) -> dict[str, str]:
+        kept = self.folder / "passwords.json"
+        if not kept.exists():
+            kept.touch(mode=0o600)
+            kept.write_text(json.dumps({user: secrets.token_urlsafe(24) for user in PERMISSIONS}, indent=2))
+        passwords: dict[str, str] = json.loads(kept.read_text())
+        return passwords
+
+
+def configuration(port: int, store: Path, passwords: Mapping[str, str]) -> dict[str, Any]:
+    """What nats-server reads (its configuration language takes JSON)."""
+    return {
+        "host": "127.0.0.1",
+        "port": port,
+        "server_name": "takeback",
+        "max_payload": 8 * 1024 * 1024,
+        "jetstream": {"store_dir": str(store), "max_file_store": 50 * 1024**3, "max_memory_store": 256 * 1024**2},
+        "authorization": {
+            "users": [
+                {"user": user, "password": passwords[user], **({"permissions": allowed} if allowed else {})}
+                for user, allowed in PERMISSIONS.items()
+            ]
+        },
+    }

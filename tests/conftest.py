@@ -1,0 +1,135 @@
+"""Fixtures that hand out real servers. See tests/servers.py for what they are.
+
+`postgres_url`, `nats_url`, `redis_url`: clean ones for each test, milliseconds each.
+`start_postgres`, `start_nats`, `start_valkey`: private servers, for tests that kill, restart or empty them.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Generic, Self, TypeVar
+
+import pytest
+import redis
+
+from tests.servers import Backend, Databases, NatsServer, Server, backend, in_own_loop
+
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Backend:
+    """Where servers come from: child processes or containers."""
+    return backend()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(servers: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The run's PostgreSQL."""
+    with _running(servers.postgres(tmp_path_factory.mktemp("postgres"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def databases(postgres_server: Server) -> Databases:
+    """Fresh databases on the run's PostgreSQL."""
+    databases = Databases(postgres_server.url)
+    databases.make_template()
+    return databases
+
+
+@pytest.fixture
+def postgres_url(databases: Databases) -> Iterator[str]:
+    """A database of this test's own, all services' migrations applied, as its owner."""
+    url = databases.create()
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture
+def empty_postgres_url(databases: Databases) -> Iterator[str]:
+    """A database of this test's own with nothing in it."""
+    url = databases.create(empty=True)
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture
+def nats_server(servers: Backend, tmp_path: Path) -> Iterator[NatsServer]:
+    """A nats-server with JetStream of this test's own; may be stopped, killed, emptied and started again."""
+    server = servers.nats(tmp_path / "nats")
+    with _running(server):
+        yield server
+
+
+@pytest.fixture
+def nats_url(nats_server: NatsServer) -> str:
+    """The services' own user on this test's nats-server."""
+    return nats_server.url
+
+
+@pytest.fixture(scope="session")
+def valkey_server(servers: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The run's Valkey."""
+    with _running(servers.valkey(tmp_path_factory.mktemp("valkey"))) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(valkey_server: Server) -> str:
+    """The run's Valkey, emptied for this test."""
+    with redis.Redis.from_url(valkey_server.url) as client:
+        client.flushall()
+    return valkey_server.url
+
+
+@pytest.fixture
+async def start_postgres(servers: Backend, tmp_path: Path) -> AsyncIterator[Callable[[], Awaitable[Server]]]:
+    """Starts a private, unmigrated PostgreSQL (half a second)."""
+    async with _Starter(servers.postgres, tmp_path) as starter:
+        yield starter.start
+
+
+@pytest.fixture
+async def start_nats(servers: Backend, tmp_path: Path) -> AsyncIterator[Callable[[], Awaitable[NatsServer]]]:
+    """Starts one more private nats-server."""
+    async with _Starter(servers.nats, tmp_path) as starter:
+        yield starter.start
+
+
+@pytest.fixture
+async def start_valkey(servers: Backend, tmp_path: Path) -> AsyncIterator[Callable[[], Awaitable[Server]]]:
+    """Starts a private Valkey; it is empty after every start."""
+    async with _Starter(servers.valkey, tmp_path) as starter:
+        yield starter.start
+
+
+class _Starter(Generic[AnyServer]):
+    """Starts servers of one kind in folders of their own, and stops whatever still runs at the end."""
+
+    def __init__(self, make: Callable[[Path], AnyServer], folder: Path) -> None:
+        self._make = make
+        self._folder = folder
+        self._started: list[AnyServer] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for server in self._started:
+            await server.stop()
+
+    async def start(self) -> AnyServer:
+        server = self._make(self._folder / f"server-{self._make.__name__}-{len(self._started) + 1}")
+        self._started.append(server)
+        await server.start()
+        return server
+
+
+@contextlib.contextmanager
+def _running(server: Server) -> Iterator[Server]:
+    in_own_loop(server.start)
+    try:
+        yield server
+    finally:
+        in_own_loop(server.stop)

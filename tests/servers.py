@@ -1,0 +1,137 @@
+"""The real servers that tests run against: one PostgreSQL and one Valkey for the run, a nats-server for each test.
+
+Two backends give the same thing: child processes (the default, nothing to install), and containers where
+TAKEBACK_TEST_BACKEND=containers is set and a Docker engine can be reached.
+"""
+
+import asyncio
+import inspect
+import itertools
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from takeback.embedded import EmbeddedNats, EmbeddedPostgres, EmbeddedValkey
+
+# A crash of the machine is not among the things that tests do: no fsync. A crash of PostgreSQL itself is, and loses
+# nothing with these settings.
+TEST_SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_init_zero": "off",
+    "min_wal_size": "80MB",
+    "shared_buffers": "128MB",
+    "max_connections": "400",
+    "autovacuum_naptime": "10min",
+    "log_min_messages": "warning",
+}
+
+
+class Server(Protocol):
+    """A server that a fault test may stop, kill and start again on the same port."""
+
+    @property
+    def url(self) -> str: ...
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    async def kill(self) -> None: ...
+
+
+class NatsServer(Server, Protocol):
+    """NATS with its three users; `forget_streams` deletes all JetStream data of a stopped one."""
+
+    @property
+    def subscriber_url(self) -> str: ...
+    @property
+    def tools_url(self) -> str: ...
+    def forget_streams(self) -> None: ...
+
+
+class Backend(Protocol):
+    """Makes servers. Each gets a folder of its own, and is started by the caller."""
+
+    def postgres(self, folder: Path) -> Server: ...
+    def nats(self, folder: Path) -> NatsServer: ...
+    def valkey(self, folder: Path) -> Server: ...
+
+
+class Processes:
+    """Servers as child processes, from the wheels or PATH."""
+
+    def postgres(self, folder: Path) -> Server:
+        return EmbeddedPostgres(folder, settings=TEST_SETTINGS)
+
+    def nats(self, folder: Path) -> NatsServer:
+        return EmbeddedNats(folder)
+
+    def valkey(self, folder: Path) -> Server:
+        return EmbeddedValkey(folder)
+
+
+def backend() -> Backend:
+    """The backend that TAKEBACK_TEST_BACKEND asks for (`processes` or `containers`)."""
+    match os.environ.get("TAKEBACK_TEST_BACKEND", "processes"):
+        case "processes":
+            return Processes()
+        case "containers":
+            from tests.containers import Containers  # noqa: PLC0415  testcontainers only where it is used
+
+            return Containers()
+        case other:
+            raise ValueError(f"TAKEBACK_TEST_BACKEND is {other!r}; use 'processes' or 'containers'")
+
+
+class Databases:
+    """Fresh databases on one PostgreSQL, each a copy of a template in which all migrations have been run once."""
+
+    TEMPLATE = "takeback_template"
+
+    def __init__(self, server_url: str) -> None:
+        self._server_url = server_url
+        self._numbers = itertools.count(1)
+
+    def url_of(self, name: str) -> str:
+        return urlsplit(self._server_url)._replace(path=f"/{name}").geturl()
+
+    def make_template(self) -> None:
+        """Create the template and migrate it."""
+        self._execute(f"CREATE DATABASE {self.TEMPLATE}")
+        if find_spec("takeback.database") and hasattr(database := import_module("takeback.database"), "migrate"):
+            migrated = database.migrate(self.url_of(self.TEMPLATE))
+            if inspect.isawaitable(migrated):
+                asyncio.run(_finish(migrated))
+
+    def create(self, *, empty: bool = False) -> str:
+        """A new database's URL: migrated, or `empty`."""
+        name = f"takeback_{next(self._numbers)}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {'template0' if empty else self.TEMPLATE} STRATEGY WAL_LOG")
+        return self.url_of(name)
+
+    def drop(self, url: str) -> None:
+        """Drop it, whoever is still connected."""
+        self._execute(f"DROP DATABASE {urlsplit(url).path[1:]} WITH (FORCE)")
+
+    def _execute(self, statement: str) -> None:
+        async def run() -> None:
+            connection = await asyncpg.connect(self._server_url)
+            try:
+                await connection.execute(statement)
+            finally:
+                await connection.close()
+
+        in_own_loop(run)
+
+
+def in_own_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run `work` in a loop of its own, for fixtures that outlive a test's loop."""
+    asyncio.run(work())
+
+
+async def _finish(work: Awaitable[Any]) -> None:
+    await work
