@@ -1,0 +1,134 @@
+"""The port to a tool server: five questions, whatever the transport, and errors that carry the decision."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from takeback import json
+from takeback.extension import Declared, Observation, UndoAnswer
+from takeback.messages.entry import Effect
+
+
+class ToolPortError(Exception):
+    """Something stood between the recorder and a tool server. The subclass says what is known of the call."""
+
+
+class NotSent(ToolPortError):
+    """The request surely never reached the tool: nothing happened there, and asking again is safe."""
+
+
+class NoAnswer(ToolPortError):
+    """The request was sent and no usable answer came: whether the tool ran is unknown (`in_doubt`, J7)."""
+
+
+class ToolRefused(ToolPortError):
+    """The tool server refused the request without running the tool (unknown tool, invalid arguments, 401).
+
+    *status* is the HTTP status where there was one.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unsupported(ToolPortError):
+    """The tool server has no undo, observe or preview. Nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A tool that an agent may call. *definition* is what the server sent, exactly; *pin* is its hash."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    declaration: Declared
+    definition: dict[str, Any]
+    pin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A tool server as it describes itself. The three tools are names, hidden from agents; None: it has none."""
+
+    name: str
+    version: str
+    operations: list[Operation]
+    undo_tool: str | None = None
+    observe_tool: str | None = None
+    preview_tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A tool's answer. *result* is the whole MCP CallToolResult; *meta* the raw extension part of its ``_meta``."""
+
+    result: dict[str, Any]
+    meta: Any
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a call would do, as the server's dry run found (P7)."""
+
+    effects: list[Effect]
+
+
+class ToolPort(Protocol):
+    """One tool server. Every method may be used by many callers at once and ends by its *deadline* (seconds).
+
+    Each may raise `NotSent`, `NoAnswer` or `ToolRefused`; preview, observe and undo `Unsupported` too. Cancelling a
+    caller leaves the port usable for the others.
+    """
+
+    async def describe(self, *, deadline: float) -> Description:
+        """Ask the server anew which operations it has and what they declare."""
+        ...
+
+    async def call(
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        *,
+        entry: str,
+        idempotency_key: str,
+        fence: int | None,
+        deadline: float,
+        serial_key: str | None = None,
+    ) -> Outcome:
+        """Run *operation* once. An error that the tool itself answers is an `Outcome` with `is_error`."""
+        ...
+
+    async def preview(self, operation: str, arguments: dict[str, Any], *, deadline: float) -> Preview:
+        """What the call would do; the server's own dry run."""
+        ...
+
+    async def observe(self, resource: str | None, *, entry: str | None = None, deadline: float) -> Observation:
+        """The record as it is now, and what became of the call with *entry* as its idempotency key."""
+        ...
+
+    async def undo(
+        self,
+        token: str,
+        *,
+        if_version: str | None,
+        force: bool = False,
+        fields: list[str] | None = None,
+        idempotency_key: str,
+        deadline: float,
+    ) -> UndoAnswer:
+        """Take back what *token* stands for, if its record still has *if_version*."""
+        ...
+
+    async def close(self) -> None:
+        """Give up the connection. The port may not be used afterwards."""
+        ...
+
+
+def pin_of(definition: dict[str, Any]) -> str:
+    """The hash that pins an operation: SHA-256 (hex) of its definition as canonical JSON."""
+    return hashlib.sha256(json.dumps(definition)).hexdigest()
