@@ -8,7 +8,7 @@ PROBLEM_JSON = "application/problem+json"
 _TYPE_BASE = "https://takeback.github.io/problems/"
 
 
-class Problem(Exception):  # noqa: N818 (the name is RFC 9457's)
+class Problem(Exception):
     """A refusal with its HTTP status and a stable type.
 
     *slug* is the last part of the problem's ``type``; *detail* tells what was and was not changed and what to
