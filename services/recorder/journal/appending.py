@@ -1,0 +1,57 @@
+"""Calling append_v1, and finding again what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from recorder.journal.unit import Appended, AppendedRecord, Refused, Unit
+
+_APPEND = "select * from append_v1($1, $2)"
+
+
+async def call_append(
+    connection: asyncpg.Connection, units: Sequence[tuple[Unit, bytes]], timeout: float | None = None
+) -> list[Appended | Refused]:
+    """One call of append_v1: an answer for each of *units* (with what `encode` made of them), in order.
+
+    Raises asyncpg's errors. Outside a transaction, the call is one commit.
+    """
+    batch = "[" + ",".join(encoded.decode() for _, encoded in units) + "]"
+    bodies = [record.body for unit, _ in units for record in unit.records]
+    rows = await connection.fetch(_APPEND, batch, bodies, timeout=timeout)
+    answers: list[Appended | Refused | None] = [None] * len(units)
+    for row in rows:
+        index = row[0]
+        if row[1] is not None:
+            answers[index] = Refused(row[1], row[2], row[6])
+            continue
+        answer = answers[index]
+        if not isinstance(answer, Appended):
+            answer = answers[index] = Appended([], row[3])
+        answer.records.append(AppendedRecord(row[5], row[6], row[7], row[8], row[9], row[10], row[11]))
+    if None in answers:
+        raise AssertionError("append_v1 left a unit without an answer")
+    return [answer for answer in answers if answer is not None]
+
+
+async def written_before(connection: asyncpg.Connection, units: Sequence[Unit]) -> list[Appended | None]:
+    """What the journal holds of *units* by their record ids: the answer that was lost, or None where nothing was written.
+
+    The fence is the key's present one: others may have raised it since.
+    """
+    ids = [record.id for unit in units for record in unit.records]
+    rows = await connection.fetch(
+        "select id, stream, seq, at, hash, previous_hash, after, label from records where id = any($1)", ids
+    )
+    found = {(row[0], row[1]): AppendedRecord(*row[1:]) for row in rows}
+    keys = [unit.fence.key for unit in units if unit.fence is not None]
+    fences = dict(await connection.fetch("select serial_key, value from fences where serial_key = any($1)", keys))
+    answers: list[Appended | None] = []
+    for unit in units:
+        records = [found.get((record.id, record.stream)) for record in unit.records]
+        written = [record for record in records if record is not None]
+        complete = len(written) == len(records)
+        answers.append(Appended(written, fences.get(unit.fence.key) if unit.fence else None) if complete else None)
+    return answers
