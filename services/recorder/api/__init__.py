@@ -1,0 +1,1 @@
+"""The recorder's HTTP doors: parse, use case, answer."""
