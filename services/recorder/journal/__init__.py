@@ -2,6 +2,7 @@
 
 from recorder.journal.chain import Record
 from recorder.journal.journal import Journal, Transaction
+from recorder.journal.reading import Head, JournalReader, StoredEntry
 from recorder.journal.unavailable import JournalUnavailable
 from recorder.journal.unit import (
     Appended,
@@ -17,22 +18,29 @@ from recorder.journal.unit import (
     Unit,
     Unwritable,
 )
+from recorder.journal.vault import CampaignKeys, SealBroken, Vault
 
 __all__ = [
     "Appended",
     "AppendedRecord",
+    "CampaignKeys",
     "EntryChange",
     "Fence",
+    "Head",
     "Holds",
     "Idempotency",
     "Interaction",
     "Journal",
+    "JournalReader",
     "JournalUnavailable",
     "NewRecord",
     "Record",
     "Refused",
     "ResourceUse",
+    "SealBroken",
+    "StoredEntry",
     "Transaction",
     "Unit",
     "Unwritable",
+    "Vault",
 ]
