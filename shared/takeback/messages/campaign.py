@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
 from takeback.messages.base import Id, Message, Name, Request
-from takeback.messages.entry import Tier, Undo
+from takeback.messages.entry import Tier, UndoKind, Via
 
 Role = Literal["owner", "approver", "member"]
 Memory = Literal["yes", "no", "unknown"]
@@ -122,12 +123,22 @@ class RunRequest(Request):
     money_cap: Money | None = None
 
 
+class UndoDeclaration(Message):
+    """How an operation's calls can be taken back, as declared before any call; *window* is an ISO 8601 duration."""
+
+    kind: UndoKind = "unknown"
+    via: Via = "api"
+    window: timedelta | None = None
+    undo_authority: str | None = None
+    side_effects: list[str] = Field(default_factory=list)
+
+
 class Operation(Message):
     """An operation of a tool server as it was pinned (J15)."""
 
     operation: str
     tier: Tier
-    undo: Undo
+    undo: UndoDeclaration
     source: Literal["declared", "manifest", "none"]
     exercised: bool = False
     pin: str

@@ -1,0 +1,56 @@
+"""Runs over HTTP: opened, paused, resumed, closed, read, and their signed records."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from recorder.campaigns import Campaigns
+from recorder.journal.export import Exporter
+from recorder.runs import Runs
+from takeback.auth import Caller, Verifier
+from takeback.messages.campaign import RunRequest
+from takeback.web import answer, checked_id, read
+
+_NDJSON = "application/x-ndjson"
+
+
+def router(verifier: Verifier, campaigns: Campaigns, runs: Runs, exporter: Exporter) -> APIRouter:
+    """The door; each route parses, asks a use case and answers."""
+    routes = APIRouter()
+
+    async def caller(request: Request) -> Caller:
+        return await verifier.caller(request.headers.get("authorization"))
+
+    @routes.post("/v1/campaigns/{campaign}/runs")
+    async def open_run(campaign: str, request: Request) -> Response:
+        who, wanted = await caller(request), await read(request, RunRequest)
+        return answer(await runs.open(checked_id(campaign), who, wanted), 201)
+
+    @routes.get("/v1/runs/{run}")
+    async def get_run(run: str, request: Request) -> Response:
+        return answer((await runs.get(checked_id(run), await caller(request))).described())
+
+    @routes.post("/v1/runs/{run}/close")
+    async def close_run(run: str, request: Request) -> Response:
+        return answer(await runs.close(checked_id(run), await caller(request)))
+
+    @routes.post("/v1/runs/{run}/pause")
+    async def pause_run(run: str, request: Request) -> Response:
+        return answer(await runs.pause(checked_id(run), await caller(request)))
+
+    @routes.post("/v1/runs/{run}/resume")
+    async def resume_run(run: str, request: Request) -> Response:
+        return answer(await runs.resume(checked_id(run), await caller(request)))
+
+    @routes.get("/v1/runs/{run}/record")
+    async def run_record(run: str, request: Request) -> Response:
+        found = await runs.get(checked_id(run), await caller(request))
+        return StreamingResponse(await exporter.export(found.id), media_type=_NDJSON)
+
+    @routes.get("/v1/campaigns/{campaign}/record")
+    async def campaign_record(campaign: str, request: Request) -> Response:
+        await campaigns.require(checked_id(campaign), await caller(request))
+        return StreamingResponse(await exporter.export(campaign), media_type=_NDJSON)
+
+    return routes

@@ -1,0 +1,159 @@
+"""Runs: one agent at work for one principal. Opened, paused and closed by records of the run's own stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import asyncpg
+
+from recorder.campaigns import Campaigns
+from recorder.journal import Journal, NewRecord, Unit
+from takeback import json
+from takeback.auth import Caller
+from takeback.errors import Problem, human_required, invalid, not_found
+from takeback.ids import new_id
+from takeback.messages.campaign import RunRequest
+
+_RUN = """
+select r.id, r.campaign, r.agent, r.model, r.principal, r.opened_by, r.opened_by_kind, r.opened_at, r.closed_at,
+       s.status, c.seq as campaign_version, m.role
+from runs r
+join streams s on s.stream = r.id
+join streams c on c.stream = r.campaign
+left join members m on m.campaign = r.campaign and m.sub = $2
+where r.id = $1
+"""
+
+_CHANGES = {"run.closed": ("open", "paused"), "run.paused": ("open",), "run.resumed": ("paused",)}
+"""In which state of a run each change can happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run as one caller meets it. *campaign_version* says which settings hold now; *role* is the caller's."""
+
+    id: str
+    campaign: str
+    agent: str
+    model: str
+    principal: str
+    opened_by: str
+    opened_by_kind: str
+    opened_at: Any
+    closed_at: Any
+    status: Literal["open", "paused", "closed"]
+    campaign_version: int
+    role: str | None
+
+    def described(self) -> dict[str, Any]:
+        """The run on the wire."""
+        return {
+            "id": self.id,
+            "campaign": self.campaign,
+            "agent": self.agent,
+            "model": self.model,
+            "principal": self.principal,
+            "status": self.status,
+            "openedBy": self.opened_by,
+            "openedAt": self.opened_at,
+            "closedAt": self.closed_at,
+            "worstCase": None,
+        }
+
+
+class Runs:
+    """The use cases of a run's life."""
+
+    def __init__(self, pool: asyncpg.Pool, journal: Journal, campaigns: Campaigns) -> None:
+        self._pool = pool
+        self._journal = journal
+        self._campaigns = campaigns
+
+    async def get(self, run: str, caller: Caller) -> RunRow:
+        """The run, in one query; raises the one 404 when there is none or the caller is a stranger to its campaign (G7)."""
+        row = await self._pool.fetchrow(_RUN, run, caller.sub)
+        if row is None:
+            raise not_found()
+        found = RunRow(**row)
+        if found.role is None:
+            settings = await self._campaigns.settings(found.campaign, found.campaign_version)
+            if caller.kind != "agent" or caller.sub not in settings.agents:
+                raise not_found()
+        return found
+
+    async def open(self, campaign: str, caller: Caller, wanted: RunRequest) -> dict[str, Any]:
+        """Opens a run for *principal*, who must be a member; an agent only under its own name and for its principals."""
+        await self._campaigns.require(campaign, caller)
+        if await self._campaigns.role(campaign, wanted.principal) is None:
+            raise invalid(f"The principal {wanted.principal} is not a member of this campaign.")
+        await self._check_agent(campaign, caller, wanted)
+        run = new_id("run")
+        body = {
+            "run": run,
+            "campaign": campaign,
+            "agent": wanted.agent,
+            "model": wanted.model,
+            "principal": wanted.principal,
+            "by": {"sub": caller.sub, "kind": caller.kind},
+        }
+        async with self._journal.transaction() as tx:
+            await tx.append(Unit(records=[_record(run, campaign, "run.opened", body)]))
+            await tx.execute(
+                "insert into runs (id, campaign, agent, model, principal, opened_by, opened_by_kind, money_cap)"
+                " values ($1, $2, $3, $4, $5, $6, $7, $8)",
+                run, campaign, wanted.agent, wanted.model, wanted.principal, caller.sub, caller.kind,
+                None if wanted.money_cap is None else json.dumps(wanted.money_cap).decode(),
+            )  # fmt: skip
+        return (await self.get(run, caller)).described()
+
+    async def close(self, run: str, caller: Caller) -> dict[str, Any]:
+        """Closes the run: no more calls; its review goes out (N1). Closing it twice says so."""
+        found = await self.get(run, caller)
+        if not (caller.sub in (found.opened_by, found.principal) or found.role in ("owner", "approver")):
+            raise await self._campaigns.security.refuse(found.campaign, caller, "close this run")
+        return await self._change(found, caller, "run.closed")
+
+    async def pause(self, run: str, caller: Caller) -> dict[str, Any]:
+        """Holds the run still: its calls are refused until it is resumed (a plan can then be made in peace)."""
+        return await self._change(await self._governed(run, caller, "pause"), caller, "run.paused")
+
+    async def resume(self, run: str, caller: Caller) -> dict[str, Any]:
+        """Lets a paused run go on."""
+        return await self._change(await self._governed(run, caller, "resume"), caller, "run.resumed")
+
+    async def _governed(self, run: str, caller: Caller, what: str) -> RunRow:
+        found = await self.get(run, caller)
+        if not caller.is_human:
+            raise human_required(f"{what} a run")
+        if not (caller.sub == found.principal or found.role == "owner"):
+            raise await self._campaigns.security.refuse(found.campaign, caller, f"{what} this run")
+        return found
+
+    async def _change(self, found: RunRow, caller: Caller, record_type: str) -> dict[str, Any]:
+        body = {"run": found.id, "campaign": found.campaign, "by": {"sub": caller.sub, "kind": caller.kind}}
+        async with self._journal.transaction() as tx:
+            status = await tx.fetchval("select status from streams where stream = $1 for update", found.id)
+            if status not in _CHANGES[record_type]:
+                raise Problem(409, f"run-{status}", f"The run is {status}. Nothing was changed.")
+            await tx.append(Unit(records=[_record(found.id, found.campaign, record_type, body)]))
+            if record_type == "run.closed":
+                await tx.execute("update runs set closed_at = now() where id = $1", found.id)
+        return (await self.get(found.id, caller)).described()
+
+    async def _check_agent(self, campaign: str, caller: Caller, wanted: RunRequest) -> None:
+        if caller.kind != "agent":
+            return
+        row = await self._pool.fetchrow(
+            "select principals from agents where campaign = $1 and name = $2", campaign, caller.sub
+        )
+        if row is not None and wanted.agent != caller.sub:
+            raise await self._campaigns.security.refuse(campaign, caller, "open a run under another agent's name")
+        if row is not None and row["principals"] is not None and wanted.principal not in json.loads(row["principals"]):
+            raise await self._campaigns.security.refuse(campaign, caller, "open a run for this principal")
+
+
+def _record(run: str, campaign: str, record_type: str, body: dict[str, Any]) -> NewRecord:
+    return NewRecord(
+        stream=run, campaign=campaign, id=new_id("rec"), type=record_type, body=json.dumps(body), published=True
+    )

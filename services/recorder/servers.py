@@ -1,0 +1,315 @@
+"""Tool servers of a campaign: registered by an owner, connected to, their operations pinned by hash (J15, J16)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import asyncpg
+import structlog
+from nats.aio.client import Client as NatsClient
+
+from recorder.campaigns import Campaigns
+from recorder.journal import Journal, NewRecord, Unit
+from recorder.settings import Settings
+from recorder.toolport import open_port
+from recorder.toolport.port import Description, Operation, ToolPort, ToolPortError
+from takeback import json
+from takeback.auth import Caller
+from takeback.errors import Problem, invalid, not_found, unavailable
+from takeback.extension import Declared, read_definition
+from takeback.ids import is_valid_id, new_id
+from takeback.messages import campaign as messages
+
+log = structlog.get_logger()
+DESCRIBE_SECONDS = 10.0
+Source = Literal["declared", "manifest", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedOperation:
+    """An operation as the owner pinned it; *changed* says that the server now shows another definition of it."""
+
+    server: str
+    name: str
+    declaration: Declared
+    input_schema: dict[str, Any]
+    pin: str
+    source: Source
+    exercised: bool
+    can_observe: bool
+    can_preview: bool
+    can_undo: bool
+    changed: bool = False
+
+    def described(self) -> dict[str, Any]:
+        """The operation on the wire."""
+        declared = self.declaration
+        undo = messages.UndoDeclaration(**declared.undo.model_dump())
+        return messages.Operation(
+            operation=self.name,
+            tier=declared.tier,
+            undo=undo,
+            source=self.source,
+            exercised=self.exercised,
+            pin=self.pin,
+            read_only=declared.read_only,
+            resource=declared.resource,
+        ).wire()
+
+
+@dataclass(slots=True)
+class _Connected:
+    """An open port, the registration it was opened for, and the pins that its server showed last."""
+
+    port: ToolPort
+    registered: str
+    seen: dict[str, str] = field(default_factory=dict)
+    seen_at: float = 0.0
+    checking: asyncio.Task[None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """A campaign's servers as of *version* of its stream."""
+
+    version: int
+    transports: dict[str, str]
+    operations: dict[tuple[str, str], PinnedOperation]
+
+
+class Servers:
+    """Registering tool servers, and reaching them. One open port per campaign and server in each process."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        journal: Journal,
+        campaigns: Campaigns,
+        nats: NatsClient,
+        settings: Settings,
+        environ: Mapping[str, str],
+    ) -> None:
+        self._pool = pool
+        self._journal = journal
+        self._campaigns = campaigns
+        self._nats = nats
+        self._settings = settings
+        self._environ = environ
+        self._registered: dict[str, _Registered] = {}
+        self._ports: dict[tuple[str, str], _Connected] = {}
+        self._opening: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def put(
+        self, campaign: str, caller: Caller, name: str, wanted: messages.McpHttp | messages.NatsServer
+    ) -> dict[str, Any]:
+        """Connects to the server, lists its operations and pins them; raises 422 that says what is wrong with it."""
+        await self._campaigns.require_owner(campaign, caller, "register tool servers")
+        if not is_valid_id(name):
+            raise invalid("A server's name is 1 to 64 letters, digits, dashes and underscores.")
+        if isinstance(wanted, messages.McpHttp) and wanted.command is not None and not self._settings.allow_commands:
+            raise Problem(
+                403,
+                "commands-off",
+                "This installation starts no commands; set TAKEBACK_ALLOW_COMMANDS=1 on the recorders to allow it."
+                " Nothing was changed.",
+            )
+        if wanted.manifest is not None:
+            raise invalid("This release reads what tool servers declare themselves; it reads no manifest.")
+        transport = wanted.wire()
+        described = await self._describe_new(transport)
+        pinned = [_pinned(name, operation, described) for operation in described.operations]
+        body = {
+            "campaign": campaign,
+            "name": name,
+            "transport": wanted.transport,
+            "operations": [operation.described() for operation in pinned],
+            "by": {"sub": caller.sub, "kind": caller.kind},
+        }
+        record = NewRecord(
+            stream=campaign,
+            campaign=campaign,
+            kind="campaign",
+            id=new_id("rec"),
+            type="server.changed",
+            body=json.dumps(body),
+            published=True,
+        )
+        capabilities = {
+            "undoTool": described.undo_tool,
+            "observeTool": described.observe_tool,
+            "previewTool": described.preview_tool,
+        }
+        async with self._journal.transaction() as tx:
+            await tx.append(Unit(records=[record]))
+            await tx.execute(
+                "insert into servers (campaign, name, transport, capabilities) values ($1, $2, $3, $4)"
+                " on conflict (campaign, name) do update set transport = excluded.transport,"
+                " capabilities = excluded.capabilities, changed_at = now()",
+                campaign, name, json.dumps(transport).decode(), json.dumps(capabilities).decode(),
+            )  # fmt: skip
+            await tx.execute("delete from operations where campaign = $1 and server = $2", campaign, name)
+            for operation, definition in zip(pinned, described.operations, strict=True):
+                await tx.execute(
+                    "insert into operations (campaign, server, operation, definition, source, pin)"
+                    " values ($1, $2, $3, $4, $5, $6)",
+                    campaign, name, operation.name, json.dumps(definition.definition).decode(), operation.source,
+                    operation.pin,
+                )  # fmt: skip
+        return await self._wire(campaign, name)
+
+    async def describe(self, campaign: str, caller: Caller, name: str) -> dict[str, Any]:
+        """The server's operations as they are pinned."""
+        await self._campaigns.require(campaign, caller)
+        return await self._wire(campaign, name)
+
+    async def operation(self, campaign: str, version: int, server: str, operation: str) -> PinnedOperation:
+        """The pinned operation, as of the campaign stream's *version*; raises 422 where there is none of that name."""
+        registered = await self._servers(campaign, version)
+        found = registered.operations.get((server, operation))
+        if found is None:
+            known = "no such operation" if server in registered.transports else "no such tool server"
+            raise Problem(
+                422, "unknown-operation", f"{server}/{operation}: {known} in this campaign. Nothing was forwarded."
+            )
+        connected = self._ports.get((campaign, server))
+        if connected is None or connected.registered != registered.transports[server]:
+            return found
+        self._check_pins_when_due(connected)
+        seen = connected.seen.get(operation)
+        changed = bool(connected.seen) and seen != found.pin
+        return replace(found, changed=True) if changed else found
+
+    async def port(self, campaign: str, server: str, version: int | None = None) -> ToolPort:
+        """An open port to the server; raises 503 `tool-unreachable` when it cannot be reached."""
+        registered = await self._servers(campaign, version)
+        transport = registered.transports.get(server)
+        if transport is None:
+            raise not_found()
+        kept = self._ports.get((campaign, server))
+        if kept is not None and kept.registered == transport:
+            return kept.port
+        async with self._opening.setdefault((campaign, server), asyncio.Lock()):
+            kept = self._ports.get((campaign, server))
+            if kept is not None and kept.registered == transport:
+                return kept.port
+            if kept is not None:
+                await self._forget(campaign, server)
+            port = await open_port(json.loads(transport), self._nats, self._environ)
+            connected = _Connected(port, transport)
+            try:
+                await self._check_pins(connected)
+            except ToolPortError as error:
+                await port.close()
+                raise unavailable(
+                    "tool-unreachable", f"The tool server {server} cannot be reached: {error}. Nothing was forwarded."
+                ) from error
+            self._ports[campaign, server] = connected
+            return port
+
+    async def close(self) -> None:
+        """Closes every port."""
+        for campaign, server in list(self._ports):
+            await self._forget(campaign, server)
+
+    async def _forget(self, campaign: str, server: str) -> None:
+        connected = self._ports.pop((campaign, server))
+        if connected.checking is not None:
+            connected.checking.cancel()
+        await connected.port.close()
+
+    async def _describe_new(self, transport: dict[str, Any]) -> Description:
+        try:
+            port = await open_port(transport, self._nats, self._environ)
+        except ValueError as error:
+            raise invalid(f"The tool server cannot be used: {error}.") from error
+        try:
+            described = await port.describe(deadline=DESCRIBE_SECONDS)
+            for operation in described.operations:
+                json.check(operation.definition)
+            return described
+        except ToolPortError as error:
+            raise invalid(f"The tool server could not be asked for its operations: {error}.") from error
+        finally:
+            await port.close()
+
+    def _check_pins_when_due(self, connected: _Connected) -> None:
+        due = connected.seen_at + self._settings.pin_check_seconds < time.monotonic()
+        if due and (connected.checking is None or connected.checking.done()):
+            connected.checking = asyncio.create_task(self._recheck(connected))
+
+    async def _recheck(self, connected: _Connected) -> None:
+        try:
+            await self._check_pins(connected)
+        except ToolPortError as error:
+            # The server is away: a call finds that out by itself, and the pins that were seen last still hold.
+            log.warning("definitions could not be read again", error=str(error))
+
+    async def _check_pins(self, connected: _Connected) -> None:
+        described = await connected.port.describe(deadline=DESCRIBE_SECONDS)
+        connected.seen = {operation.name: operation.pin for operation in described.operations}
+        connected.seen_at = time.monotonic()
+
+    async def _wire(self, campaign: str, name: str) -> dict[str, Any]:
+        registered = await self._servers(campaign, None)
+        if name not in registered.transports:
+            raise not_found()
+        transport = json.loads(registered.transports[name])
+        operations = [o.described() for (server, _), o in sorted(registered.operations.items()) if server == name]
+        return {"name": name, "transport": transport["transport"], "operations": operations}
+
+    async def _servers(self, campaign: str, version: int | None) -> _Registered:
+        kept = self._registered.get(campaign)
+        if kept is not None and kept.version == version:
+            return kept
+        seq = await self._pool.fetchval("select seq from streams where stream = $1", campaign)
+        if kept is not None and kept.version == seq:
+            return kept
+        servers = await self._pool.fetch("select * from servers where campaign = $1", campaign)
+        rows = await self._pool.fetch(
+            "select o.*, exists (select from exercised e where e.campaign = o.campaign and e.server = o.server"
+            " and e.operation = o.operation and e.pin = o.pin) as exercised from operations o where o.campaign = $1",
+            campaign,
+        )
+        tools = {row["name"]: json.loads(row["capabilities"]) for row in servers}
+        registered = _Registered(
+            seq or 0,
+            {row["name"]: row["transport"] for row in servers},
+            {(row["server"], row["operation"]): _read(row, tools[row["server"]]) for row in rows},
+        )
+        self._registered[campaign] = registered
+        return registered
+
+
+def _pinned(server: str, operation: Operation, described: Description) -> PinnedOperation:
+    return PinnedOperation(
+        server=server,
+        name=operation.name,
+        declaration=operation.declaration,
+        input_schema=operation.input_schema,
+        pin=operation.pin,
+        source="declared" if operation.declaration.declared else "none",
+        exercised=False,
+        can_observe=described.observe_tool is not None,
+        can_preview=described.preview_tool is not None,
+        can_undo=described.undo_tool is not None,
+    )
+
+
+def _read(row: asyncpg.Record, tools: dict[str, Any]) -> PinnedOperation:
+    definition = json.loads(row["definition"])
+    return PinnedOperation(
+        server=row["server"],
+        name=row["operation"],
+        declaration=read_definition(definition.get("_meta")),
+        input_schema=definition.get("inputSchema") or {"type": "object"},
+        pin=row["pin"],
+        source=row["source"],
+        exercised=row["exercised"],
+        can_observe=tools["observeTool"] is not None,
+        can_preview=tools["previewTool"] is not None,
+        can_undo=tools["undoTool"] is not None,
+    )

@@ -1,0 +1,23 @@
+"""What the recorder is told by its environment."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from takeback.settings import ServiceSettings
+
+
+class Settings(ServiceSettings):
+    """The recorder's settings (contract.md, Settings). Durations are seconds."""
+
+    redis_url: str
+    forward_deadline_seconds: float = Field(default=30.0, gt=0)
+    """How long a forwarded call may take before its outcome is in doubt."""
+    lock_wait_seconds: float = Field(default=10.0, gt=0)
+    """How long a call waits for its serial key before it is told `campaign-busy`."""
+    approval_seconds: float = Field(default=7 * 86400.0, gt=0)
+    """How long an approval may be answered before it expires."""
+    pin_check_seconds: float = Field(default=30.0, gt=0)
+    """How often the definitions of a tool server in use are read again and held against their pins."""
+    allow_commands: bool = False
+    """Whether a campaign's owner may register a tool server as a command to start (MCP over stdio)."""
