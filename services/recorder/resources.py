@@ -1,0 +1,96 @@
+"""Which records a call changes and uses: URI templates over its arguments (RFC 6570, simple expansion). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from mcp.shared.uri_template import UriTemplate
+
+from takeback.extension import Declared
+from takeback.messages.campaign import Serialize
+from takeback.messages.entry import Unresolved
+
+LONGEST: Final = 1500
+"""Characters of a resource that the journal can index and that a server may have to read back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The record that the call changes (None: unknown), those it uses, and the templates that named nothing (J11)."""
+
+    changes: str | None = None
+    uses: tuple[str, ...] = ()
+    unresolved: tuple[Unresolved, ...] = field(default=())
+
+
+def resources_of(declared: Declared, arguments: Mapping[str, Any]) -> Resources:
+    """The resources of a call of an operation so *declared*. What a read names as its resource, it uses (J12)."""
+    if declared.resource is None and not declared.uses:
+        return _NOTHING
+    unresolved: list[Unresolved] = []
+    target = _expanded("resource", declared.resource, arguments, unresolved)
+    uses = [
+        used
+        for index, template in enumerate(declared.uses)
+        if (used := _expanded(f"uses[{index}]", template, arguments, unresolved)) is not None
+    ]
+    if declared.read_only and target is not None:
+        uses.insert(0, target)
+        target = None
+    return Resources(target, tuple(dict.fromkeys(uses)), tuple(unresolved))
+
+
+def serial_key_of(serialize: Serialize, campaign: str, run: str, resource: str | None) -> str | None:
+    """What the call is serialized by: one writer per key at a time (J19); None where the campaign wants none.
+
+    An operation whose record is unknown takes the campaign's key where records are the keys.
+    """
+    match serialize:
+        case "campaign":
+            return campaign
+        case "run":
+            return f"{campaign}/{run}"
+        case "none":
+            return None
+        case "resource" if resource is None:
+            return campaign
+        case "resource":
+            return f"{campaign}|{hashlib.sha256(resource.encode()).hexdigest()}"
+
+
+def _expanded(
+    name: str, template: str | None, arguments: Mapping[str, Any], unresolved: list[Unresolved]
+) -> str | None:
+    if template is None:
+        return None
+    parsed = _parsed(template)
+    values: dict[str, str] = {}
+    for variable in parsed.variable_names:
+        text = _plain(arguments.get(variable))
+        if not text:
+            unresolved.append(Unresolved(field=name, reason=f"the argument {variable} has no plain value"))
+            return None
+        values[variable] = text
+    expanded = parsed.expand(values)
+    if len(expanded) > LONGEST:
+        unresolved.append(Unresolved(field=name, reason=f"the resource is longer than {LONGEST} characters"))
+        return None
+    return expanded
+
+
+def _plain(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int) else None
+
+
+@lru_cache(maxsize=4096)
+def _parsed(template: str) -> UriTemplate:
+    return UriTemplate.parse(template)
+
+
+_NOTHING: Final = Resources()

@@ -1,0 +1,188 @@
+"""Leases on names, queued for in Redis (J19): who holds one goes first, everybody else waits.
+
+Redis only orders those who wait. What must never happen twice is guarded by PostgreSQL's fence and its unique index
+(design.md, Serialization): a Redis that restarted empty, or a lease that ran out, costs a retry there and nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+log = structlog.get_logger()
+
+PREFIX: Final = "takeback:lock:"
+_SOCKET_SECONDS: Final = 2.0
+_FIRST_WAIT: Final = 0.002
+_LONGEST_WAIT: Final = 0.05
+_RELEASE: Final = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
+_LOST: Final = (RedisError, OSError, TimeoutError)
+
+
+class LockUnavailable(Exception):  # noqa: N818
+    """Redis does not answer: nobody can say who is next, so nothing may go on (503, J19)."""
+
+
+class LockBusy(Exception):  # noqa: N818
+    """The name was held by others for as long as the caller would wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A held name. *until* is in `time.monotonic` seconds; *waited* says that somebody else had it when it was asked for."""
+
+    name: str
+    token: str
+    until: float
+    waited: bool
+
+
+@dataclass(slots=True)
+class _Command:
+    """One command of one caller, sent together with whatever else is queued. A release has nobody who waits for it."""
+
+    words: tuple[Any, ...]
+    reply: asyncio.Future[Any] | None
+
+
+class Locks:
+    """Leases for one process: its callers queue here, so that the process contends once for each name.
+
+    Commands of many callers travel in one write. Nothing is retried by the client: a retried ``SET NX`` that was won reads
+    as lost. Build it in a composition root; `close` gives back nothing by itself, leases end by `release` or by their time.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(
+            url,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=_SOCKET_SECONDS,
+            socket_connect_timeout=_SOCKET_SECONDS,
+            protocol=2,
+        )
+        self._queue: list[_Command] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    async def acquire(self, name: str, *, lease_seconds: float, wait_seconds: float) -> Lease:
+        """The lease on *name* for *lease_seconds*; raises `LockBusy` after *wait_seconds*, `LockUnavailable` without Redis.
+
+        Callers of this process get it in the order in which they asked.
+        """
+        give_up = time.monotonic() + wait_seconds
+        waited = await self._turn(name, give_up)
+        try:
+            return await self._contend(name, lease_seconds, give_up, waited)
+        except BaseException:
+            self._next(name)
+            raise
+
+    def release(self, lease: Lease) -> None:
+        """Lets go of *lease*, if it is still this holder's. Does not wait: whoever asks next is queued behind it."""
+        self._enqueue(_Command(("EVAL", _RELEASE, 1, PREFIX + lease.name, lease.token), None))
+        self._next(lease.name)
+
+    async def ping(self) -> None:
+        """Raises `LockUnavailable` when Redis does not answer (readiness)."""
+        await self._ask("PING")
+
+    async def close(self) -> None:
+        """Sends what is still queued and closes the connection."""
+        if self._sending is not None:
+            await self._sending
+        await self._redis.aclose()
+
+    async def _turn(self, name: str, give_up: float) -> bool:
+        """Waits until nobody of this process is before us; whether there was somebody."""
+        queue = self._waiting.get(name)
+        if queue is None:
+            self._waiting[name] = deque()
+            return False
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        try:
+            async with asyncio.timeout_at(asyncio.get_running_loop().time() + max(0.0, give_up - time.monotonic())):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._next(name)  # it became ours in the same moment
+            else:
+                queue.remove(turn)
+            if isinstance(error, TimeoutError):
+                raise LockBusy(f"{name} was held by others all the while") from error
+            raise
+        return True
+
+    def _next(self, name: str) -> None:
+        queue = self._waiting[name]
+        while queue:
+            turn = queue.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        del self._waiting[name]
+
+    async def _contend(self, name: str, lease_seconds: float, give_up: float, waited: bool) -> Lease:
+        token = secrets.token_hex(12)
+        pause = _FIRST_WAIT
+        while True:
+            asked = time.monotonic()
+            try:
+                won = await self._ask("SET", PREFIX + name, token, "NX", "PX", max(1, int(lease_seconds * 1000)))
+            except BaseException:
+                # It may have been won all the same: give it back rather than let it run out.
+                self._enqueue(_Command(("EVAL", _RELEASE, 1, PREFIX + name, token), None))
+                raise
+            if won:
+                return Lease(name, token, asked + lease_seconds, waited)
+            waited = True
+            if time.monotonic() + pause > give_up:
+                raise LockBusy(f"{name} was held by others all the while")
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            pause = min(pause * 1.5, _LONGEST_WAIT)
+
+    async def _ask(self, *words: Any) -> Any:
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._enqueue(_Command(words, reply))
+        return await reply
+
+    def _enqueue(self, command: _Command) -> None:
+        self._queue.append(command)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(self._send_all(), name="locks")
+
+    async def _send_all(self) -> None:
+        while self._queue:
+            batch, self._queue = self._queue, []
+            try:
+                replies = await self._send(batch)
+            except _LOST as error:
+                log.warning("Redis does not answer", error=str(error), commands=len(batch))
+                replies = [LockUnavailable(f"Redis does not answer: {error}")] * len(batch)
+            for command, reply in zip(batch, replies, strict=True):
+                if command.reply is None or command.reply.done():
+                    continue
+                if isinstance(reply, LockUnavailable):
+                    command.reply.set_exception(reply)
+                elif isinstance(reply, Exception):
+                    command.reply.set_exception(LockUnavailable(f"Redis refused: {reply}"))
+                else:
+                    command.reply.set_result(reply)
+
+    async def _send(self, batch: list[_Command]) -> list[Any]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for command in batch:
+            pipeline.execute_command(*command.words)
+        replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        return replies
