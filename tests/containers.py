@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from docker.errors import DockerException
+from docker.errors import DockerException  # type: ignore[import-untyped]
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
@@ -28,7 +28,8 @@ class Containers:
             DockerContainer(NATS_IMAGE).get_docker_client().client.ping()
         except DockerException as reason:
             raise RuntimeError(
-                f"TAKEBACK_TEST_BACKEND=containers, but no Docker engine answers ({reason}). Start one, or unset the variable."
+                f"TAKEBACK_TEST_BACKEND=containers, but no Docker engine answers ({reason}). "
+                "Start one, or unset the variable."
             ) from reason
 
     def postgres(self, folder: Path) -> "ContainerPostgres":
@@ -79,7 +80,12 @@ class ContainerPostgres(_Container):
             5432,
             "listening on IPv4 address",
             command=settings,
-            env={"POSTGRES_USER": "takeback", "POSTGRES_PASSWORD": "takeback", "POSTGRES_DB": "takeback"},
+            env={
+                "POSTGRES_USER": "takeback",
+                "POSTGRES_PASSWORD": "takeback",
+                "POSTGRES_DB": "takeback",
+                "POSTGRES_HOST_AUTH_METHOD": "trust",
+            },
             volumes=[(str(folder), "/var/lib/postgresql", "rw")],
         )
 

@@ -65,7 +65,7 @@ class Processes:
     """Servers as child processes, from the wheels or PATH."""
 
     def postgres(self, folder: Path) -> Server:
-        return EmbeddedPostgres(folder, settings=TEST_SETTINGS)
+        return EmbeddedPostgres(folder, settings=TEST_SETTINGS, trust=True)
 
     def nats(self, folder: Path) -> NatsServer:
         return EmbeddedNats(folder)

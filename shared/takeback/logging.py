@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 
 
-def configure_logging(service: str, level: str = "INFO") -> None:
-    """Sends structlog and the libraries' own logging to standard error, one JSON object a line."""
+def configure_logging(service: str, level: str = "INFO", stream: TextIO | None = None) -> None:
+    """Sends structlog and the libraries' own logging to *stream* (standard error), one JSON object a line."""
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -22,7 +23,7 @@ def configure_logging(service: str, level: str = "INFO") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

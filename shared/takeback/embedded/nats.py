@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from takeback.embedded.binaries import nats_server
-from takeback.embedded.process import ServerProcess, free_port, listens
+from takeback.embedded.predecessor import HAS_PROCFS, wait_until_gone
+from takeback.embedded.process import ServerProcess, listens, on_free_port
 
 # `services` may do everything. `subscriber` is for other systems: it hears what happened and says nothing.
 # `tools` is for tool servers on the bus: it serves requests below `tools.` and answers them, and nothing else.
@@ -52,6 +53,11 @@ class EmbeddedNats:
         """The server's process id."""
         return self._running().pid
 
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.running
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -62,14 +68,8 @@ class EmbeddedNats:
     async def start(self) -> None:
         """Start it and return once it takes connections. JetStream's data from before is there."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._port = self._port or free_port()
-        config = self.folder / "nats.conf"
-        config.touch(mode=0o600)
-        config.write_text(json.dumps(configuration(self._port, self.folder / "jetstream", self._passwords()), indent=2))
-        self._process = ServerProcess([nats_server(), "-c", config], log=self.folder / "nats.log")
-        self._process.spawn()
-        port = self._port
-        await self._process.wait_until(lambda: listens(port, greeting=b"INFO "))
+        await self._wait_for_predecessor()
+        self._port = await on_free_port(self._port, self._start_on)
 
     async def stop(self) -> None:
         """Stop it; what JetStream acknowledged is on disk. Harmless when it is not running."""
@@ -85,6 +85,23 @@ class EmbeddedNats:
         if self._process is not None and self._process.running:
             raise RuntimeError("stop the server before its data is deleted")
         shutil.rmtree(self.folder / "jetstream", ignore_errors=True)
+
+    async def _start_on(self, port: int) -> None:
+        self._config.touch(mode=0o600)
+        self._config.write_text(json.dumps(configuration(port, self.folder / "jetstream", self._passwords()), indent=2))
+        self._process = ServerProcess([nats_server(), "-c", self._config], log=self.folder / "nats.log")
+        self._process.spawn()
+        (self.folder / "pid").write_text(str(self._process.pid))
+        await self._process.wait_until(lambda: listens(port, greeting=b"INFO "))
+
+    async def _wait_for_predecessor(self) -> None:
+        pid = self.folder / "pid"
+        if pid.exists() and HAS_PROCFS:
+            await wait_until_gone("nats-server", int(pid.read_text() or 0), self._config)
+
+    @property
+    def _config(self) -> Path:
+        return self.folder / "nats.conf"
 
     def _running(self) -> ServerProcess:
         if self._process is None:

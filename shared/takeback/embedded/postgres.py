@@ -1,13 +1,11 @@
 """PostgreSQL as a child process, with its data in a folder."""
 
-import asyncio
 import contextlib
 import os
 import secrets
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,7 +13,8 @@ from typing import Any, Self
 
 from takeback.embedded.binaries import postgres_bin
 from takeback.embedded.errors import EmbeddedServerError
-from takeback.embedded.process import ServerProcess, free_port
+from takeback.embedded.predecessor import HAS_PROCFS, wait_until_gone
+from takeback.embedded.process import ServerProcess, on_free_port
 
 OWNER = "takeback"
 DATABASE = "takeback"
@@ -44,13 +43,22 @@ class EmbeddedPostgres:
     """One PostgreSQL cluster under `folder` (`data/`, `password`, `postgres.log`), on 127.0.0.1 only.
 
     `url` names its owner, a superuser, and the database `takeback`. `settings` come on top of `JOURNAL_SETTINGS`.
-    Use as an async context manager, or call `start` and `stop`; it may be started again after a stop and then keeps
-    its data, and its port where it can. Raises ServerNotFound, ServerDidNotStart, EmbeddedServerError.
+    With `trust` no role needs a password (for tests).
+    Use as an async context manager, or call `start` and `stop`; it may be started again after a stop, on the same
+    port, with its data. Raises ServerNotFound, ServerDidNotStart, EmbeddedServerError.
     """
 
-    def __init__(self, folder: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        trust: bool = False,
+    ) -> None:
         self.folder = folder.resolve()
         self._port = port
+        self._trust = trust
         self._settings = {**JOURNAL_SETTINGS, **(settings or {})}
         self._process: ServerProcess | None = None
 
@@ -65,6 +73,11 @@ class EmbeddedPostgres:
     def pid(self) -> int:
         """The postmaster's process id."""
         return self._running().pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.running
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -82,28 +95,8 @@ class EmbeddedPostgres:
             await self._initdb(bin_folder, prefix, identity)
         self._refuse_other_version(bin_folder)
         await _clear_stale_lock(self._data)
-        self._port = self._port or free_port()
-        options = {
-            "listen_addresses": "127.0.0.1",
-            "port": str(self._port),
-            "unix_socket_directories": "",
-            **self._settings,
-        }
-        self._process = ServerProcess(
-            [
-                *prefix,
-                bin_folder / "postgres",
-                "-D",
-                self._data,
-                *(f"--{key}={value}" for key, value in options.items()),
-            ],
-            log=self.folder / "postgres.log",
-            on_parent_death=signal.SIGQUIT,  # the journal's commits are on disk: end at once, recover at the next start
-            identity=identity,
-        )
-        self._process.name = "postgres"
-        self._process.spawn()
-        await self._process.wait_until(self._is_ready, seconds=60)
+        command: list[str | Path] = [*prefix, bin_folder / "postgres", "-D", self._data]
+        self._port = await on_free_port(self._port, lambda port: self._start_on(port, command, identity))
 
     async def stop(self) -> None:
         """Fast shutdown: open transactions are rolled back, a checkpoint is written. Harmless when it has ended."""
@@ -113,6 +106,23 @@ class EmbeddedPostgres:
     async def kill(self) -> None:
         """End it as a crash would. The next start recovers what was committed."""
         await self._running().stop(signal.SIGKILL)
+
+    async def _start_on(self, port: int, command: list[str | Path], identity: dict[str, Any]) -> None:
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": "",
+            **self._settings,
+        }
+        self._process = ServerProcess(
+            [*command, *(f"--{key}={value}" for key, value in options.items())],
+            name="postgres",
+            log=self.folder / "postgres.log",
+            on_parent_death=signal.SIGQUIT,  # the journal's commits are on disk: end at once, recover at the next start
+            identity=identity,
+        )
+        self._process.spawn()
+        await self._process.wait_until(self._is_ready, seconds=60)
 
     @property
     def _data(self) -> Path:
@@ -148,12 +158,16 @@ class EmbeddedPostgres:
                 *prefix,
                 bin_folder / "initdb",
                 *("-D", making, "-U", OWNER, "-E", "UTF8", "--locale=C", "--no-sync", "--data-checksums"),
-                *("--auth-local=reject", "--auth-host=scram-sha-256", f"--pwfile={password_file}"),
+                *(
+                    "--auth-local=reject",
+                    f"--auth-host={'trust' if self._trust else 'scram-sha-256'}",
+                    f"--pwfile={password_file}",
+                ),
             ],
+            name="initdb",
             log=self.folder / "postgres.log",
             identity=identity,
         )
-        initdb.name = "initdb"
         initdb.spawn()
         await initdb.finish()
         create = subprocess.run(  # noqa: ASYNC221  a tenth of a second, once in the life of a folder
@@ -217,35 +231,18 @@ def _refuse_unreachable(folder: Path) -> None:
 
 
 async def _clear_stale_lock(data: Path) -> None:
-    """Remove the lock file of a postmaster that is gone, with all its children.
+    """Remove the lock file of a postmaster that is gone, with all its children; wait for one that is just ending.
 
-    PostgreSQL itself asks only whether the process id lives: it does not see that the id is a zombie in a container
-    whose first process collects no children, or belongs to another program since a restart. The caller holds the
-    folder's lock, so no other Takeback is starting here. One that is just ending is waited for.
+    PostgreSQL itself asks only whether the process id lives. The caller holds the folder's lock, so no other Takeback
+    is starting here.
     """
     lock = data / "postmaster.pid"
-    if not lock.exists() or not Path("/proc/self").exists():
+    if not lock.exists() or not HAS_PROCFS:
         return  # without procfs the question is PostgreSQL's own
     lines = lock.read_text().splitlines()
-    pid, shared_memory = int(lines[0]), lines[6].split()[-1] if len(lines) > 6 and lines[6].strip() else ""
-    end = time.monotonic() + 30
-    while _is_postmaster_of(pid, data) or _is_attached(shared_memory):
-        if time.monotonic() > end:
-            raise EmbeddedServerError(
-                f"Another PostgreSQL still runs on {data} as process {pid}, left by an earlier start. Nothing was "
-                f"started and nothing was changed. End it with: kill -INT {pid}"
-            )
-        await asyncio.sleep(0.005)
+    shared_memory = lines[6].split()[-1] if len(lines) > 6 and lines[6].strip() else ""
+    await wait_until_gone("PostgreSQL", int(lines[0]), data, lambda: _is_attached(shared_memory))
     lock.unlink(missing_ok=True)
-
-
-def _is_postmaster_of(pid: int, data: Path) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX" and str(data).encode() in command
 
 
 def _is_attached(shared_memory_id: str) -> bool:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from takeback.embedded.errors import ServerDidNotStart
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _POLL_SECONDS = 0.002
+_PORTS_TRIED = 5
 
 
 def free_port() -> int:
@@ -31,6 +32,20 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+async def on_free_port(port: int | None, start: Callable[[int], Awaitable[None]]) -> int:
+    """Start on *port*, or on a free one; a port that another program took in between is given up for the next one."""
+    if port is not None:
+        await start(port)
+        return port
+    for _ in range(_PORTS_TRIED - 1):
+        try:
+            return await on_free_port(free_port(), start)
+        except ServerDidNotStart as reason:
+            if "ddress already in use" not in str(reason):
+                raise
+    return await on_free_port(free_port(), start)
 
 
 def listens(port: int, *, greeting: bytes, say: bytes = b"") -> bool:
@@ -50,11 +65,12 @@ class ServerProcess:
         self,
         command: Sequence[str | Path],
         *,
+        name: str | None = None,
         log: Path,
         on_parent_death: signal.Signals = signal.SIGTERM,
         identity: dict[str, Any] | None = None,
     ) -> None:
-        self.name = Path(command[0]).name
+        self.name = name or Path(command[0]).name
         self._command = [str(word) for word in command]
         self._log = log
         self._death_signal = on_parent_death
@@ -98,11 +114,14 @@ class ServerProcess:
     async def finish(self, *, seconds: float = 60) -> None:
         """Wait until a program that ends by itself has done so. Raises ServerDidNotStart on any code but 0."""
         deadline = _Deadline(seconds)
-        while self._started().poll() is None:
-            if deadline.over:
-                await self.stop(signal.SIGKILL)
-                raise ServerDidNotStart(self.name, f"had not ended after {seconds:g} s", self._log)
-            await asyncio.sleep(_POLL_SECONDS)
+        try:
+            while self._started().poll() is None:
+                if deadline.over:
+                    raise ServerDidNotStart(self.name, f"had not ended after {seconds:g} s", self._log)
+                await asyncio.sleep(_POLL_SECONDS)
+        finally:
+            if self.running:
+                self._started().kill()
         if code := self._started().returncode:
             raise ServerDidNotStart(self.name, f"ended with code {code}", self._log)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from takeback.embedded.binaries import valkey_server
-from takeback.embedded.process import ServerProcess, free_port, listens
+from takeback.embedded.process import ServerProcess, listens, on_free_port
 
 
 class EmbeddedValkey:
@@ -29,6 +29,11 @@ class EmbeddedValkey:
         """The server's process id."""
         return self._running().pid
 
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.running
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
@@ -39,18 +44,7 @@ class EmbeddedValkey:
     async def start(self) -> None:
         """Start it, empty, and return once it answers."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._port = self._port or free_port()
-        self._process = ServerProcess(
-            [
-                valkey_server(),
-                *("--port", str(self._port), "--bind", "127.0.0.1", "--dir", self.folder),
-                *("--save", "", "--appendonly", "no", "--databases", "256"),
-            ],
-            log=self.folder / "valkey.log",
-        )
-        self._process.spawn()
-        port = self._port
-        await self._process.wait_until(lambda: listens(port, say=b"PING\r\n", greeting=b"+PONG"))
+        self._port = await on_free_port(self._port, self._start_on)
 
     async def stop(self) -> None:
         """Stop it. Harmless when it is not running."""
@@ -60,6 +54,18 @@ class EmbeddedValkey:
     async def kill(self) -> None:
         """End it as a crash would."""
         await self._running().stop(signal.SIGKILL)
+
+    async def _start_on(self, port: int) -> None:
+        self._process = ServerProcess(
+            [
+                valkey_server(),
+                *("--port", str(port), "--bind", "127.0.0.1", "--dir", self.folder),
+                *("--save", "", "--appendonly", "no", "--databases", "256"),
+            ],
+            log=self.folder / "valkey.log",
+        )
+        self._process.spawn()
+        await self._process.wait_until(lambda: listens(port, say=b"PING\r\n", greeting=b"+PONG"))
 
     def _running(self) -> ServerProcess:
         if self._process is None:
