@@ -1,0 +1,171 @@
+"""Taking back: version-checked, in one transaction, verified against the state before, once for its key (G8, G9)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import asyncpg
+from pydantic_core import to_jsonable_python
+
+from takeback.extension import UndoRequest
+from takeback.toolserver.call import Call
+from takeback.toolserver.calling import Json, offer
+from takeback.toolserver.effects import changes, effects_of, with_effects
+from takeback.toolserver.errors import NotRestored, OperationError
+from takeback.toolserver.operation import Operation
+from takeback.toolserver.record import Fields, State, Tx
+from takeback.toolserver.store import AnswerState, PostgresStore, Token
+
+_log = logging.getLogger("takeback.toolserver")
+
+
+async def undo(store: PostgresStore, operations: Mapping[str, Operation], request: UndoRequest) -> Json:
+    """Take back what the token stands for, and answer what was done; the same key always gets the same answer.
+
+    Raises whatever the database raises: then nothing was changed, or the key will tell.
+    """
+    work = _Undoing(store, operations, request)
+    try:
+        return await store.transact(work.run, locks=await store.transact(work.resources))
+    except OperationError as error:
+        detail = str(error)
+    except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.OperatorInterventionError):
+        raise
+    except Exception as error:
+        _log.exception("an undo failed and was rolled back")
+        detail = f"The revert failed inside ({type(error).__name__}). Nothing was changed."
+    return await store.transact(lambda tx: work.keep(tx, "failed", detail))
+
+
+class _Undoing:
+    """One undo on its way."""
+
+    def __init__(self, store: PostgresStore, operations: Mapping[str, Operation], request: UndoRequest) -> None:
+        self._store = store
+        self._operations = operations
+        self._request = request
+
+    async def resources(self, tx: Tx) -> list[str]:
+        """The records to lock."""
+        token = await self._store.token(tx, self._request.compensation_token)
+        return [] if token is None else [record.resource_of(was["ids"]) for record, was in self._records(token)]
+
+    async def run(self, tx: Tx) -> Json:
+        answered = await self._claimed(tx)
+        if answered is not None:
+            return answered
+        token = await self._store.token(tx, self._request.compensation_token)
+        if token is None or token.operation not in self._operations:
+            return await self._answer(tx, "failed", detail="Nobody here issued this token. Nothing was changed.")
+        if token.reverted_by is not None:
+            return await self._answer(
+                tx, "already_reverted", detail="It was taken back before. Nothing was changed now."
+            )
+        if token.closed:
+            return await self._answer(tx, "failed", detail="Its window has closed. Nothing was changed.")
+        records = self._records(token)
+        now = [await record.state(tx, was["ids"]) for record, was in records]
+        if moved := self._moved(token, now):
+            effects = effects_of([(state, state) for state in now], [], Call(), [])
+            return await self._answer(tx, "conflict", detail=moved, **with_effects(effects))
+        return await self._take_back(tx, token, now)
+
+    async def keep(self, tx: Tx, outcome: str, detail: str) -> Json:
+        """Answer without doing anything, and remember the answer."""
+        answered = await self._claimed(tx)
+        return answered if answered is not None else await self._answer(tx, outcome, detail=detail)
+
+    async def _claimed(self, tx: Tx) -> Json | None:
+        found = await self._store.claim(tx, self._request.idempotency_key, "undo")
+        if found is None:
+            return None
+        if found.state == "never":
+            return {"outcome": "failed", "detail": "Its key was given up when somebody asked what became of it."}
+        answer: Json = found.answer
+        return answer
+
+    def _moved(self, token: Token, now: list[State]) -> str | None:
+        """Why the undo would overwrite what somebody else did; None when the records are as expected."""
+        for position, (state, was) in enumerate(zip(now, token.body["records"], strict=True)):
+            expected = self._request.if_version if position == 0 else was["version"]
+            if state.version != expected:
+                return (
+                    f"{state.resource} has version {state.version}, the undo expects {expected}: somebody changed it"
+                    " since. Nothing was changed."
+                )
+        return None
+
+    async def _take_back(self, tx: Tx, token: Token, now: list[State]) -> Json:
+        operation, said = self._operations[token.operation], Call(key=self._request.idempotency_key)
+        records = self._records(token)
+        reached: list[State] = []
+        for (record, was), state in reversed(list(zip(records, now, strict=True))):
+            target = self._target(was["before"], was["after"], state)
+            ids = await record.put(tx, state, target, was["after"], said)
+            after = await record.state(tx, ids)
+            if wrong := changes(target, after.fields):
+                fields = ", ".join(change["field"] for change in wrong)
+                raise NotRestored(f"The revert of {operation.name} did not bring back {fields}. Nothing was changed.")
+            reached.insert(0, after)
+        if not records:
+            await operation.take_back(tx, said, operation.parse(token.body["arguments"]), token.body["result"])
+        await self._store.use(tx, token, self._request.idempotency_key)
+        moves: list[tuple[State | None, State]] = list(zip(now, reached, strict=True))
+        remaps = [
+            {"from": was.resource, "to": is_.resource}
+            for was, is_ in zip(now, reached, strict=True)
+            if was.resource != is_.resource
+        ]
+        effects = effects_of(moves, [], said, operation.undo_side_effects)
+        return await self._answer(
+            tx,
+            "reverted",
+            **with_effects(effects),
+            undo=await self._redo(tx, token, now, reached),
+            sideEffects=[*operation.undo_side_effects, *said.side_effects],
+            **({"remaps": remaps} if remaps else {}),
+        )
+
+    def _target(self, before: Fields | None, after: Fields | None, now: State) -> Fields | None:
+        """What to bring the record to: all of *before*, or only the fields that were asked for."""
+        wanted = self._request.fields
+        if wanted is None:
+            return before
+        if before is None or now.fields is None:
+            raise OperationError("Single fields cannot be taken back of a record that was made or deleted.")
+        unknown = [name for name in wanted if name not in before and name not in (after or {})]
+        if unknown:
+            raise OperationError(f"{now.resource} has no field {', '.join(unknown)}. Nothing was changed.")
+        kept = {name: value for name, value in now.fields.items() if name not in wanted}
+        return kept | {name: before[name] for name in wanted if name in before}
+
+    async def _redo(self, tx: Tx, token: Token, now: list[State], reached: list[State]) -> Json:
+        """The reversal's own undo (S12); an operation without a record has none that could be verified."""
+        if not reached:
+            return {"kind": "unknown", "why": "nothing shows what it changed"}
+        operation = self._operations[token.operation]
+        body = token.body | {
+            "records": [
+                {
+                    "ids": to_jsonable_python(after.ids),
+                    "before": was.fields,
+                    "after": after.fields,
+                    "version": after.version,
+                }
+                for was, after in zip(now, reached, strict=True)
+            ]
+        }
+        issued, undo_by = await self._store.issue(tx, token.operation, body, operation.window, reverses=token.token)
+        return offer(operation, issued, undo_by, reached)
+
+    def _records(self, token: Token) -> list[tuple[Any, Json]]:
+        operation = self._operations.get(token.operation)
+        return [] if operation is None else list(zip(operation.records, token.body["records"], strict=True))
+
+    async def _answer(self, tx: Tx, outcome: str, **members: Any) -> Json:
+        answer = {"outcome": outcome, **members}
+        state: AnswerState = "committed" if outcome in {"reverted", "already_reverted"} else "failed"
+        await self._store.conclude(tx, self._request.idempotency_key, state, answer)
+        return answer
