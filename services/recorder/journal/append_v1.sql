@@ -40,14 +40,18 @@ declare
     i integer;
     k integer;
     stamp bytea;
+    -- what the units name
+    names text[] := '{}'; locks text[] := '{}'; opening boolean := false; fence_keys text[] := '{}'; ids text[] := '{}';
+    keys text[] := '{}'; reverting text[] := '{}';
     -- streams, as they stand while the units go by
     s_name text[]; s_campaign text[]; s_status text[]; s_seq bigint[]; s_hash bytea[]; s_at timestamptz[];
     s_published bigint[]; s_published_hash bytea[]; s_published_at timestamptz[]; s_labels integer[];
     -- fences
     f_key text[]; f_value bigint[];
     -- entries that the units name: those there already, then the new ones
-    e_id text[]; e_status text[]; e_reverts text[]; e_concluded timestamptz[]; e_new boolean[];
-    e_touched boolean[]; e_change append_entry_v1[]; e_at timestamptz[]; e_label integer[]; e_seq bigint[]; e_view bytea[];
+    e_id text[]; e_status text[]; e_concluded timestamptz[]; e_new boolean[];
+    e_touched boolean[]; e_change append_entry_v1[]; e_at timestamptz[]; e_created timestamptz[];
+    e_label integer[]; e_seq bigint[]; e_view bytea[];
     -- pending writers by serial key, claims by what they revert
     w_key text[]; w_entry text[];
     c_reverts text[]; c_entry text[];
@@ -60,45 +64,67 @@ declare
 begin
     us := array(select x from jsonb_populate_recordset(null::append_unit_v1, units) as x);
 
-    perform pg_advisory_xact_lock(wanted.number) from (
-        select distinct hashtextextended(name, 0) as number from unnest(us) as x, unnest(x.locks) as name
-        order by 1) as wanted;
+    foreach u in array us loop
+        names := names || u.streams;
+        locks := locks || u.locks;
+        opening := opening or u.opens is not null;
+        if u.fence_key is not null then
+            fence_keys := fence_keys || u.fence_key;
+        end if;
+        if u.entries is not null then
+            foreach e in array u.entries loop
+                ids := ids || e.id;
+                if e.status = 'pending' and e.write and e.serial_key is not null then
+                    keys := keys || e.serial_key;
+                end if;
+                if e.reverts is not null then
+                    reverting := reverting || e.reverts;
+                end if;
+            end loop;
+        end if;
+    end loop;
 
-    insert into streams (stream, campaign, kind)
-        select distinct o.stream, o.campaign, o.kind
-        from unnest(us) as x, jsonb_to_recordset(x.opens) as o (stream text, campaign text, kind text)
-        where x.opens is not null
-        order by 1
-        on conflict do nothing;
-
+    if cardinality(locks) > 0 then
+        perform pg_advisory_xact_lock(wanted.number) from (
+            select distinct hashtextextended(name, 0) as number from unnest(locks) as name order by 1) as wanted;
+    end if;
+    if opening then
+        insert into streams (stream, campaign, kind)
+            select distinct o.stream, o.campaign, o.kind
+            from unnest(us) as x, jsonb_to_recordset(x.opens) as o (stream text, campaign text, kind text)
+            where x.opens is not null
+            order by 1
+            on conflict do nothing;
+    end if;
     select array_agg(s.stream), array_agg(s.campaign), array_agg(s.status), array_agg(s.seq), array_agg(s.hash),
            array_agg(s.at), array_agg(s.published_seq), array_agg(s.published_hash), array_agg(s.published_at),
            array_agg(s.labels)
         into s_name, s_campaign, s_status, s_seq, s_hash, s_at, s_published, s_published_hash, s_published_at, s_labels
-        from (select * from streams where stream = any (array(select name from unnest(us) as x, unnest(x.streams) as name))
-              order by stream for update) as s;
+        from (select * from streams where stream = any (names) order by stream for update) as s;
 
     -- Everything is locked: from here on nobody else changes what is read.
     now_at := clock_timestamp();
 
-    select array_agg(x.key), array_agg(coalesce(f.value, 0)) into f_key, f_value
-        from (select distinct x.fence_key as key from unnest(us) as x where x.fence_key is not null) as x
-        left join fences as f on f.serial_key = x.key;
-
-    select array_agg(c.id), array_agg(c.status), array_agg(c.reverts), array_agg(c.concluded_at),
-           array_agg(false), array_agg(false)
-        into e_id, e_status, e_reverts, e_concluded, e_new, e_touched
-        from entries as c
-        where c.id = any (array(select n.id from unnest(us) as x, unnest(x.entries) as n));
-    select array_agg(c.serial_key), array_agg(c.id) into w_key, w_entry
-        from entries as c
-        where c.status = 'pending' and c.write and c.serial_key is not null and c.serial_key = any (array(
-            select n.serial_key from unnest(us) as x, unnest(x.entries) as n where n.status = 'pending' and n.write));
-    select array_agg(c.reverts), array_agg(c.id) into c_reverts, c_entry
-        from entries as c
-        where c.status in ('pending', 'in_doubt', 'unverified', 'committed') and c.reverts is not null
-          and c.reverts = any (array(
-              select n.reverts from unnest(us) as x, unnest(x.entries) as n where n.reverts is not null));
+    if cardinality(fence_keys) > 0 then
+        select array_agg(x.key), array_agg(coalesce((select f.value from fences as f where f.serial_key = x.key), 0))
+            into f_key, f_value from (select distinct key from unnest(fence_keys) as key) as x;
+    end if;
+    if cardinality(ids) > 0 then
+        select array_agg(c.id), array_agg(c.status), array_agg(c.concluded_at), array_agg(false), array_agg(false)
+            into e_id, e_status, e_concluded, e_new, e_touched
+            from entries as c where c.id = any (ids);
+    end if;
+    if cardinality(keys) > 0 then
+        select array_agg(c.serial_key), array_agg(c.id) into w_key, w_entry
+            from entries as c
+            where c.status = 'pending' and c.write and c.serial_key is not null and c.serial_key = any (keys);
+    end if;
+    if cardinality(reverting) > 0 then
+        select array_agg(c.reverts), array_agg(c.id) into c_reverts, c_entry
+            from entries as c
+            where c.status in ('pending', 'in_doubt', 'unverified', 'committed') and c.reverts is not null
+              and c.reverts = any (reverting);
+    end if;
 
     foreach u in array us loop
         unit := coalesce(unit + 1, 0);
@@ -267,9 +293,9 @@ begin
                     i := cardinality(e_id);
                     e_new[i] := true;
                     e_label[i] := r_label[k];
-                    e_reverts[i] := e.reverts;
+                    e_created[i] := r_at[k];
                 end if;
-                e_touched[i] := true;
+                e_touched[i] := e_new[i] is not true;
                 e_status[i] := e.status;
                 e_change[i] := e;
                 e_at[i] := r_at[k];
@@ -340,15 +366,15 @@ begin
             as x (stream, status, seq, hash, at, published_seq, published_hash, published_at, labels)
         where s.stream = x.stream and s.seq <> x.seq;
     -- What is no longer pending makes room first.
-    if exists (select from unnest(e_touched, e_new) as x (touched, new) where x.touched and x.new is not true) then
+    if true = any (e_touched) then
         update entries as c set
             status = x.status, serial_key = (x.change).serial_key, write = (x.change).write, view_seq = x.seq, view = x.view,
             lease_until = x.at + make_interval(secs => (x.change).lease_seconds), concluded_at = x.concluded
-            from (select ids.id, ids.status, ids.at, ids.seq, ids.view, ids.concluded, ids.touched, ids.new,
-                         e_change[ids.position] as change
-                  from unnest(e_id, e_status, e_at, e_seq, e_view, e_concluded, e_touched, e_new)
-                      with ordinality as ids (id, status, at, seq, view, concluded, touched, new, position)) as x
-            where c.id = x.id and x.touched and x.new is not true;
+            from (select n.*, e_change[n.position] as change
+                  from unnest(e_id, e_status, e_at, e_seq, e_view, e_concluded, e_touched)
+                      with ordinality as n (id, status, at, seq, view, concluded, touched, position)
+                  where n.touched) as x
+            where c.id = x.id;
     end if;
     if true = any (e_new) then
         insert into entries (
@@ -356,12 +382,12 @@ begin
             reverts, arguments_hash, label, view_seq, view, lease_until, created_at, concluded_at)
         select x.id, (x.change).run, (x.change).campaign, (x.change).interaction, (x.change).server, (x.change).operation,
                (x.change).tier, (x.change).kind, (x.change).principal, (x.change).agent, x.status, (x.change).serial_key,
-               (x.change).write, x.reverts, (x.change).arguments_hash, x.label, x.seq, x.view,
-               x.at + make_interval(secs => (x.change).lease_seconds), x.at, x.concluded
-            from (select ids.*, e_change[ids.position] as change
-                  from unnest(e_id, e_status, e_reverts, e_at, e_label, e_seq, e_view, e_concluded, e_new)
-                      with ordinality as ids (id, status, reverts, at, label, seq, view, concluded, new, position)) as x
-            where x.new;
+               (x.change).write, (x.change).reverts, (x.change).arguments_hash, x.label, x.seq, x.view,
+               x.at + make_interval(secs => (x.change).lease_seconds), x.created_at, x.concluded
+            from (select n.*, e_change[n.position] as change
+                  from unnest(e_id, e_status, e_at, e_created, e_label, e_seq, e_view, e_concluded, e_new)
+                      with ordinality as n (id, status, at, created_at, label, seq, view, concluded, new, position)
+                  where n.new) as x;
     end if;
     if cardinality(resources) > 0 then
         insert into entry_resources (entry, resource, role, campaign, version)
