@@ -103,7 +103,7 @@ class Inbox:
             case Place.GAP:
                 await self._read_on(chained.stream)
             case Place.FOREIGN:
-                await self._read_again(chained.stream)
+                await self.read_again(chained.stream)
 
     async def catch_up(self, campaign: str, deadline_seconds: float = 5.0) -> dict[str, Any]:
         """Waits for everything that was acknowledged in *campaign* before this call; answers the recorder's heads.
@@ -165,7 +165,7 @@ class Inbox:
         if head["seq"] > position.seq:
             await self._read_on(stream)
         elif head["seq"] == position.seq or not await self._still_there(stream, position):
-            await self._read_again(stream)
+            await self.read_again(stream)
 
     async def _still_there(self, stream: str, position: Position) -> bool:
         """Whether the journal holds the record at *position*: else it was restored to before it."""
@@ -181,12 +181,12 @@ class Inbox:
             if not events:
                 return
             if await self._write(stream, events) in (Place.FOREIGN, Place.GAP):
-                await self._read_again(stream)
+                await self.read_again(stream)
                 return
 
-    async def _read_again(self, stream: str) -> None:
+    async def read_again(self, stream: str) -> None:
         """Forgets *stream* and applies it from its first record, in one transaction: nobody sees half of it."""
-        log.warning("a stream differs from the journal and is read again", stream=stream, service=self._service)
+        log.info("a stream is read again", stream=stream, service=self._service)
         async with self._pool.acquire() as connection, connection.transaction():
             await self._lock(connection, stream)
             await self._forget(connection, stream)
