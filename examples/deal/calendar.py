@@ -1,0 +1,124 @@
+"""The calendar: meetings with attendees. Taking a meeting back cannot be silent: they get a cancellation notice."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import aiosmtplib
+import asyncpg
+import structlog
+
+from examples.deal.post import Post
+from takeback.toolserver import Call, PostgresStore, Record, ToolServer
+from takeback.toolserver.record import Tx
+
+log = structlog.get_logger()
+
+
+def calendar_server(pool: asyncpg.Pool[Any]) -> ToolServer:
+    """The calendar's tools; *pool*'s search path is the schema `calendar`."""
+    server = ToolServer("calendar", store=PostgresStore(pool))
+    meeting = _meeting(server)
+
+    @server.operation(
+        record=meeting,
+        tier="medium",
+        window="P7D",
+        uses=["crm://acme/deal/{deal_id}"],
+        side_effects=["The attendees get an invitation."],
+        undo_side_effects=["The attendees get a cancellation notice."],
+    )
+    async def create_meeting(
+        tx: Tx, deal_id: str, title: str, starts_at: datetime, attendees: list[str]
+    ) -> dict[str, Any]:
+        """Put a meeting about a deal into the calendar and invite its attendees."""
+        meeting_id = f"m-{secrets.token_hex(4)}"
+        await tx.execute(
+            "insert into meetings values ($1, $2, $3, $4, $5)", meeting_id, deal_id, title, starts_at, attendees
+        )
+        await _write_letters(
+            tx, attendees, f"Invitation: {title}", f"You are invited: {title}, {starts_at:%d %B, %H:%M}."
+        )
+        return {"meetingId": meeting_id, "title": title, "attendees": attendees}
+
+    return server
+
+
+def _meeting(server: ToolServer) -> Record:
+    record = server.record("calendar://acme/meeting/{meeting_id}", version="version")
+
+    @record.read
+    async def read(tx: Tx, meeting_id: str) -> dict[str, Any] | None:
+        row = await tx.fetchrow(
+            "select deal, title, starts_at, attendees, version from meetings where id = $1 for update", meeting_id
+        )
+        return dict(row) if row else None
+
+    @record.restore
+    async def restore(
+        tx: Tx, call: Call, meeting_id: str, before: dict[str, Any] | None, after: dict[str, Any] | None
+    ) -> None:
+        if before is None:
+            assert after is not None
+            await tx.execute("delete from meetings where id = $1", meeting_id)
+            await _write_letters(
+                tx, after["attendees"], f"Cancelled: {after['title']}", "This meeting will not take place."
+            )
+            call.side_effect(f"{', '.join(after['attendees'])}: cancellation notice for {after['title']}.")
+            return
+        await tx.execute(
+            "insert into meetings values ($1, $2, $3, $4, $5) on conflict (id) do update set "
+            "title = excluded.title, starts_at = excluded.starts_at, attendees = excluded.attendees",
+            *(meeting_id, before["deal"], before["title"]),
+            *(datetime.fromisoformat(before["starts_at"]), before["attendees"]),
+        )
+        await _write_letters(
+            tx, before["attendees"], f"Invitation: {before['title']}", "This meeting takes place after all."
+        )
+        call.side_effect(f"{', '.join(before['attendees'])}: invitation to {before['title']}.")
+
+    return record
+
+
+async def _write_letters(tx: Tx, recipients: list[str], subject: str, body: str) -> None:
+    """A letter exists exactly when its meeting's change does: it is posted after the commit."""
+    await tx.executemany(
+        "insert into letters (recipient, subject, body) values ($1, $2, $3)",
+        [(recipient, subject, body) for recipient in recipients],
+    )
+    await tx.execute("notify calendar_letters")
+
+
+@asynccontextmanager
+async def posting_letters(pool: asyncpg.Pool[Any], post: Post) -> AsyncIterator[None]:
+    """Post what the calendar has written to attendees, as soon as it is committed, until the context ends."""
+    written = asyncio.Event()
+    written.set()
+    async with pool.acquire() as listener:
+        await listener.add_listener("calendar_letters", lambda *_: written.set())
+        task = asyncio.create_task(_post_all(pool, post, written))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _post_all(pool: asyncpg.Pool[Any], post: Post, written: asyncio.Event) -> None:
+    while True:
+        await written.wait()
+        written.clear()
+        for letter in await pool.fetch("select * from letters where posted_at is null order by id"):
+            try:
+                await post.send(letter["recipient"], letter["subject"], letter["body"], f"letter-{letter['id']}")
+            except (aiosmtplib.SMTPException, OSError) as error:
+                log.warning("a letter waits", letter=letter["id"], error=str(error))
+                await asyncio.sleep(1)
+                written.set()
+                break
+            await pool.execute("update letters set posted_at = now() where id = $1", letter["id"])
