@@ -2,6 +2,7 @@
 
 from recorder.journal.chain import Record
 from recorder.journal.journal import Journal, Transaction
+from recorder.journal.outbox import Publisher, jetstream_publish
 from recorder.journal.reading import Head, JournalReader, StoredEntry
 from recorder.journal.unavailable import JournalUnavailable
 from recorder.journal.unit import (
@@ -34,6 +35,7 @@ __all__ = [
     "JournalReader",
     "JournalUnavailable",
     "NewRecord",
+    "Publisher",
     "Record",
     "Refused",
     "ResourceUse",
@@ -43,4 +45,5 @@ __all__ = [
     "Unit",
     "Unwritable",
     "Vault",
+    "jetstream_publish",
 ]

@@ -1,0 +1,184 @@
+"""From the journal to JetStream: published at once by one task, and by a sweeper whatever a crash or an outage left behind.
+
+The outbox holds references in the commit of their records. A row goes when JetStream has acknowledged. Rows are drained with
+SKIP LOCKED, never by "above the last": the order of numbers is not the order of commits. What goes out twice carries the same
+``Nats-Msg-Id``, and consumers know a record by its place in the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import structlog
+from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
+
+from recorder.journal.chain import Record
+from recorder.journal.events_of import document_of
+from recorder.journal.unit import Appended, Unit
+from takeback import json
+from takeback.subjects import event_subject
+
+BATCH = 256
+MAX_WAITING = 20_000
+"""Beyond this many records in memory the rest is left to the sweeper."""
+
+_log = structlog.get_logger(__name__)
+
+Publish = Callable[[Record], Awaitable[None]]
+
+
+def jetstream_publish(js: JetStreamContext, deadline: float = 5.0) -> Publish:
+    """Publish a record's event and wait, *deadline* seconds at most, until JetStream has stored it."""
+
+    async def publish(record: Record) -> None:
+        await js.publish(
+            event_subject(record.campaign, record.type),
+            json.dumps(document_of(record)),
+            timeout=deadline,
+            headers={"Nats-Msg-Id": record.id},
+        )
+
+    return publish
+
+
+class Publisher:
+    """One recorder's publisher. Hand `committed` to the `Journal`; *sweep_seconds* is how often leftovers are looked for."""
+
+    def __init__(self, pool: asyncpg.Pool, publish: Publish, sweep_seconds: float = 5.0) -> None:
+        self._pool = pool
+        self._publish = publish
+        self._sweep_seconds = sweep_seconds
+        self._waiting: deque[Record] = deque()
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to publish and to sweep."""
+        self._tasks = [
+            asyncio.create_task(self._run(), name="journal publisher"),
+            asyncio.create_task(self._sweep_for_ever(), name="outbox sweeper"),
+        ]
+
+    async def stop(self) -> None:
+        """Stop at once: what is not out yet stays in the outbox for any recorder's sweeper."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def committed(self, units: Sequence[tuple[Unit, Appended]]) -> None:
+        """Take the published records of *units*, just committed, and publish them soon. Never blocks, never raises."""
+        for unit, appended in units:
+            for new, placed in zip(unit.records, appended.records, strict=True):
+                if not new.published or len(self._waiting) >= MAX_WAITING:
+                    continue
+                self._waiting.append(
+                    Record(
+                        placed.stream,
+                        placed.seq,
+                        new.id,
+                        new.campaign,
+                        new.type,
+                        placed.at,
+                        placed.previous_hash,
+                        placed.hash,
+                        new.body,
+                        new.entry,
+                        placed.label,
+                        placed.after,
+                        True,
+                    )
+                )
+        if self._waiting:
+            self._wake.set()
+
+    async def sweep(self, older_than: float = 0.0) -> int:
+        """Publish what has been in the outbox for *older_than* seconds; answers how many went out.
+
+        Stops at the first that JetStream does not take, and raises what it said.
+        """
+        total = 0
+        while True:
+            async with self._pool.acquire() as connection, connection.transaction():
+                rows = await connection.fetch(
+                    "select id, stream, seq, at from outbox where at <= clock_timestamp() - make_interval(secs => $1) "
+                    "order by at, stream, seq limit $2 for update skip locked",
+                    older_than,
+                    BATCH,
+                )
+                if not rows:
+                    return total
+                records = await _records(connection, rows)
+                sent, error = await self._send(records)
+                await connection.execute("delete from outbox where id = any($1)", sent)
+            total += len(sent)
+            if error is not None:
+                raise error
+
+    async def depth(self) -> tuple[int, float]:
+        """How many records await publication, and the age of the oldest in seconds."""
+        row = await self._pool.fetchrow(
+            "select count(*), coalesce(extract(epoch from clock_timestamp() - min(at)), 0)::float8 from outbox"
+        )
+        return row[0], max(row[1], 0.0)
+
+    async def _run(self) -> None:
+        while True:
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+            records = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            sent, error = await self._send(records)
+            if error is not None:
+                _log.warning(
+                    "published later: JetStream did not take it", records=len(records) - len(sent), error=str(error)
+                )
+            if sent:
+                await self._forget(sent)
+
+    async def _forget(self, sent: list[str]) -> None:
+        try:
+            async with self._pool.acquire() as connection, connection.transaction():
+                # Lost at worst in a crash: then the sweeper publishes it again under the same id.
+                await connection.execute("set local synchronous_commit to off")
+                await connection.execute("delete from outbox where id = any($1)", sent)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            _log.warning(
+                "published, and still in the outbox: it will go out again", records=len(sent), error=str(error)
+            )
+
+    async def _send(self, records: Sequence[Record]) -> tuple[list[str], BaseException | None]:
+        answers = await asyncio.gather(*(self._publish(record) for record in records), return_exceptions=True)
+        sent = [record.id for record, answer in zip(records, answers, strict=True) if answer is None]
+        errors = [answer for answer in answers if answer is not None]
+        return sent, errors[0] if errors else None
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            try:
+                await self._pool.execute("select ensure_partitions()")
+                await self.sweep(older_than=min(1.0, self._sweep_seconds))
+            except (NatsError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                _log.warning("the outbox could not be swept; trying again", error=str(error) or type(error).__name__)
+            except Exception:
+                _log.exception("a record could not be published; it stays in the outbox")
+            await asyncio.sleep(self._sweep_seconds)
+
+
+async def _records(connection: Any, rows: Sequence[Any]) -> list[Record]:
+    found = await connection.fetch(
+        "select r.stream, r.seq, r.id, r.campaign, r.type, r.at, r.previous_hash, r.hash, r.body, r.entry, r.label, "
+        "r.after, r.published from unnest($1::text[], $2::bigint[], $3::timestamptz[]) as o (stream, seq, at) "
+        "join records as r on r.stream = o.stream and r.seq = o.seq and r.at = o.at order by o.at, o.stream, o.seq",
+        [row["stream"] for row in rows],
+        [row["seq"] for row in rows],
+        [row["at"] for row in rows],
+    )
+    return [Record(*row) for row in found]
