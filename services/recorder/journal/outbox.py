@@ -22,6 +22,7 @@ from recorder.journal.chain import Record
 from recorder.journal.events_of import document_of
 from recorder.journal.unit import Appended, Unit
 from takeback import json
+from takeback.metrics import OUTBOX_AGE, OUTBOX_DEPTH
 from takeback.subjects import event_subject
 
 BATCH = 256
@@ -102,7 +103,7 @@ class Publisher:
     async def sweep(self, older_than: float = 0.0) -> int:
         """Publish what has been in the outbox for *older_than* seconds; answers how many went out.
 
-        Stops at the first that JetStream does not take, and raises what it said.
+        Raises what JetStream said when it takes none of a batch; one that it never takes does not hold up the others.
         """
         total = 0
         while True:
@@ -119,7 +120,7 @@ class Publisher:
                 sent, error = await self._send(records)
                 await connection.execute("delete from outbox where id = any($1)", sent)
             total += len(sent)
-            if error is not None:
+            if error is not None and not sent:
                 raise error
 
     async def depth(self) -> tuple[int, float]:
@@ -165,6 +166,9 @@ class Publisher:
             try:
                 await self._pool.execute("select ensure_partitions()")
                 await self.sweep(older_than=min(1.0, self._sweep_seconds))
+                depth, age = await self.depth()
+                OUTBOX_DEPTH.set(depth)
+                OUTBOX_AGE.set(age)
             except (NatsError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
                 _log.warning("the outbox could not be swept; trying again", error=str(error) or type(error).__name__)
             except Exception:
