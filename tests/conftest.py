@@ -33,17 +33,22 @@ def postgres_server(servers: Backend, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="session")
 def databases(postgres_server: Server) -> Databases:
     """Fresh databases on the run's PostgreSQL."""
-    databases = Databases(postgres_server.url)
+    return Databases(postgres_server.url)
+
+
+@pytest.fixture(scope="session")
+def migrated_databases(databases: Databases) -> Databases:
+    """The same, once all services' migrations have been run in the template."""
     databases.make_template()
     return databases
 
 
 @pytest.fixture
-def postgres_url(databases: Databases) -> Iterator[str]:
-    """A database of this test's own, all services' migrations applied, as its owner."""
-    url = databases.create()
+def postgres_url(migrated_databases: Databases) -> Iterator[str]:
+    """A database of this test's own, all services' migrations applied, as its owner; any role may log in."""
+    url = migrated_databases.create()
     yield url
-    databases.drop(url)
+    migrated_databases.drop(url)
 
 
 @pytest.fixture

@@ -5,18 +5,16 @@ TAKEBACK_TEST_BACKEND=containers is set and a Docker engine can be reached.
 """
 
 import asyncio
-import inspect
 import itertools
 import os
-from collections.abc import Awaitable, Callable, Coroutine
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import asyncpg
 
+from takeback.database import migrate
 from takeback.embedded import EmbeddedNats, EmbeddedPostgres, EmbeddedValkey
 
 # A crash of the machine is not among the things that tests do: no fsync. A crash of PostgreSQL itself is, and loses
@@ -102,10 +100,12 @@ class Databases:
     def make_template(self) -> None:
         """Create the template and migrate it."""
         self._execute(f"CREATE DATABASE {self.TEMPLATE}")
-        if find_spec("takeback.database") and hasattr(database := import_module("takeback.database"), "migrate"):
-            migrated = database.migrate(self.url_of(self.TEMPLATE))
-            if inspect.isawaitable(migrated):
-                asyncio.run(_finish(migrated))
+        url = self.url_of(self.TEMPLATE)
+
+        async def run() -> None:
+            await migrate(url)
+
+        in_own_loop(run)
 
     def create(self, *, empty: bool = False) -> str:
         """A new database's URL: migrated, or `empty`."""
@@ -131,7 +131,3 @@ class Databases:
 def in_own_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run `work` in a loop of its own, for fixtures that outlive a test's loop."""
     asyncio.run(work())
-
-
-async def _finish(work: Awaitable[Any]) -> None:
-    await work

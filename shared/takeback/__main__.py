@@ -1,0 +1,5 @@
+"""`python -m takeback`, the same as `takeback`."""
+
+from takeback.cli import app
+
+app()
