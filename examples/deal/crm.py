@@ -73,7 +73,8 @@ def _deal(server: ToolServer) -> Record:
     @record.read
     async def read(tx: Tx, deal_id: str) -> dict[str, Any] | None:
         row = await tx.fetchrow(
-            "select stage, amount::text, currency, next_step, customer, version from deals where id = $1 for update",
+            'select stage, amount::text, currency, next_step as "nextStep", customer, version '
+            "from deals where id = $1 for update",
             deal_id,
         )
         return dict(row) if row else None
@@ -82,7 +83,7 @@ def _deal(server: ToolServer) -> Record:
     async def restore(tx: Tx, deal_id: str, before: dict[str, Any]) -> None:
         await tx.execute(
             "update deals set stage = $2, amount = $3, next_step = $4, edited_by = 'undo' where id = $1",
-            *(deal_id, before["stage"], Decimal(before["amount"]), before["next_step"]),
+            *(deal_id, before["stage"], Decimal(before["amount"]), before["nextStep"]),
         )
 
     return record

@@ -1,0 +1,112 @@
+"""The company of deal D-881 as it joins a running installation: its campaign, its applications, its tool servers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import asyncpg
+import httpx
+
+from examples.deal.calendar import calendar_server, posting_letters
+from examples.deal.capacity import capacity_server
+from examples.deal.company import prepare
+from examples.deal.crm import crm_application, crm_server
+from examples.deal.forecast import forecast_server
+from examples.deal.mail import mail_server
+from examples.deal.memory import memory_server
+from examples.deal.payments import payments_server
+from examples.deal.post import Post, mail_sink
+from examples.hosting import serving
+from examples.opening import CampaignPlan, open_campaign, pool, read_notes, register, write_notes
+from takeback.database import driver_url
+from takeback.example import Guide, Installation
+from takeback.toolserver import ToolServer
+
+OWNER = "dana"
+PEOPLE = ("ines", "priya", "sam", "teo")
+SALES, FORECAST, CAPACITY = "sales-agent", "forecast-job", "capacity-agent"
+SECRET = "TAKEBACK_SECRET_EXAMPLES"  # noqa: S105  a variable's name
+
+PLAN = CampaignPlan(
+    key="deal",
+    name="Acme sales",
+    owner=OWNER,
+    members=dict.fromkeys(PEOPLE, "member"),
+    agents={
+        SALES: {"memory": "yes"},
+        FORECAST: {"memory": "yes", "operations": ["forecast/weigh_deals", "crm/get_deal"]},
+        CAPACITY: {"memory": "unknown", "operations": ["capacity/book_team", "crm/get_deal"]},
+    },
+)
+
+
+@asynccontextmanager
+async def acme(installation: Installation) -> AsyncIterator[Guide]:
+    """Entry point of group `takeback.examples`: the company's applications and tool servers, until the context ends."""
+    campaign = await open_campaign(installation, PLAN)
+    connection = await asyncpg.connect(driver_url(installation.urls.postgres))
+    try:
+        await prepare(connection)
+    finally:
+        await connection.close()
+    async with AsyncExitStack() as running:
+        mailbox = installation.folder.path / "mail"
+        smtp = installation.environ.get("TAKEBACK_SMTP_URL", "") or await running.enter_async_context(
+            mail_sink(mailbox)
+        )
+        servers, crm = await _applications(installation, Post(smtp), running)
+        write_notes(installation.folder.path, {**crm, "mailbox": str(mailbox)})
+        await register(installation, PLAN, await _served(servers, installation.environ[SECRET], running))
+        yield _guide(installation, campaign, crm["crm"])
+
+
+async def _applications(
+    installation: Installation, post: Post, running: AsyncExitStack
+) -> tuple[list[ToolServer], dict[str, str]]:
+    """The tool server of each application, and where people reach the CRM."""
+    schemas = ("crm", "calendar", "payments", "mail", "capacity", "memory")
+    pools = {name: await running.enter_async_context(pool(installation, name)) for name in schemas}
+    token = read_notes(installation.folder.path).get("crmToken") or secrets.token_urlsafe(24)
+    crm = await running.enter_async_context(serving(crm_application(pools["crm"], token)))
+    people = await running.enter_async_context(
+        httpx.AsyncClient(base_url=crm, headers={"Authorization": f"Bearer {token}"})
+    )
+    await running.enter_async_context(posting_letters(pools["calendar"], post))
+    servers = [
+        crm_server(pools["crm"]),
+        calendar_server(pools["calendar"]),
+        payments_server(pools["payments"]),
+        mail_server(pools["mail"], post),
+        capacity_server(pools["capacity"]),
+        memory_server(pools["memory"]),
+        forecast_server(pools["crm"], people),
+    ]
+    return servers, {"crm": crm, "crmToken": token}
+
+
+async def _served(servers: list[ToolServer], secret: str, running: AsyncExitStack) -> Mapping[str, dict[str, object]]:
+    """Each tool server on a port of its own; how the recorder reaches it, with the secret that only the recorder has."""
+    reached: dict[str, dict[str, object]] = {}
+    for server in servers:
+        url = await running.enter_async_context(serving(server.http_app(secret=secret)))
+        reached[server.name] = {
+            "transport": "mcp",
+            "url": f"{url}/mcp",
+            "headers": {"Authorization": f"Bearer env:{SECRET}"},
+        }
+    return reached
+
+
+def _guide(installation: Installation, campaign: str, crm: str) -> Guide:
+    return Guide(
+        title=PLAN.name,
+        look={
+            "campaign": f"{installation.urls.http}/v1/campaigns/{campaign}",
+            "live stream": f"{installation.urls.http}/v1/campaigns/{campaign}/stream",
+            "CRM": f"{crm}/deals",
+            "delivered mail": str(installation.folder.path / "mail"),
+        },
+        tokens={OWNER: installation.token(OWNER), "sam": installation.token("sam")},
+    )

@@ -1,0 +1,54 @@
+"""The game table as it joins a running installation: its campaign, its players, its tool server on the bus."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import nats
+
+from examples.opening import CampaignPlan, open_campaign, pool, register
+from examples.table.game import Game
+from examples.table.server import game_server
+from takeback.example import Guide, Installation
+
+OWNER = "gm"
+PLAYERS = ("ada", "jonas", "leon", "mira")
+AGENT = "narrator"
+SUBJECT = "tools.table"
+
+PLAN = CampaignPlan(
+    key="game",
+    name="The game table",
+    owner=OWNER,
+    members=dict.fromkeys(PLAYERS, "member"),
+    agents={AGENT: {"memory": "yes"}},
+    policy={"onSnapshotFailure": "proceed"},  # a game would rather go on than wait
+)
+
+
+@asynccontextmanager
+async def game_table(installation: Installation) -> AsyncIterator[Guide]:
+    """Entry point of group `takeback.examples`: the game table, until the context ends."""
+    campaign = await open_campaign(installation, PLAN)
+    async with pool(installation, "game") as connections:
+        await Game(connections).prepare()
+        bus = await nats.connect(installation.urls.nats_tools, name="example table")
+        try:
+            service = await game_server(connections).serve_nats(bus, SUBJECT)
+            await register(installation, PLAN, {"table": {"transport": "nats", "subject": SUBJECT}})
+            yield _guide(installation, campaign)
+            await service.close()
+        finally:
+            await bus.close()
+
+
+def _guide(installation: Installation, campaign: str) -> Guide:
+    return Guide(
+        title=PLAN.name,
+        look={
+            "campaign": f"{installation.urls.http}/v1/campaigns/{campaign}",
+            "live stream": f"{installation.urls.http}/v1/campaigns/{campaign}/stream",
+        },
+        tokens={OWNER: installation.token(OWNER), "mira": installation.token("mira")},
+    )
