@@ -15,6 +15,8 @@ RPC_RECORDS = "rpc.recorder.records"
 RPC_STREAMS = "rpc.recorder.streams"
 RPC_OBSERVE = "rpc.recorder.observe"
 RPC_APPEND = "rpc.recorder.append"
+RPC_REFUSED = "rpc.recorder.refused"
+"""Another service answered 403: the recorder keeps the security log."""
 
 
 def event_subject(campaign: str, short_type: str) -> str:

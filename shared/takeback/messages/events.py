@@ -10,6 +10,7 @@ from takeback.messages.base import Id, Instant, Message
 from takeback.messages.campaign import Memory, Operation, Policy, Role, Serialize
 from takeback.messages.entry import Category, Entry
 from takeback.messages.plan import Plan, Receipt, ReversalRecord
+from takeback.messages.review import ReviewReady
 
 
 class Event(Message):
@@ -275,6 +276,7 @@ EVENT_DATA: dict[str, type[Message]] = {
     "plan.decided": PlanDecided,
     "reversal.step": ReversalStep,
     "reversal.completed": ReversalCompleted,
+    "review.ready": ReviewReady,
     "review.acknowledged": ReviewAcknowledged,
     "broadcast.sent": BroadcastSent,
     "broadcast.interaction_reverted": InteractionReverted,

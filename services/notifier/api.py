@@ -1,0 +1,86 @@
+"""The HTTP door: reviews, acknowledgements, broadcasts, tickets (contract.md, Notifier)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from notifier.announcements import Announcer
+from notifier.hub import Hub
+from notifier.idempotency import Attempt, Idempotency
+from notifier.reviews import Reviews
+from notifier.tickets import Tickets
+from takeback import json, web
+from takeback.auth import Caller, Verifier
+from takeback.messages.base import Message
+from takeback.messages.base import Request as RequestBody
+from takeback.messages.review import AcknowledgementRequest, Broadcast, BroadcastRequest
+
+Wanted = TypeVar("Wanted", bound=RequestBody)
+
+
+def router(
+    reviews: Reviews,
+    tickets: Tickets,
+    idempotency: Idempotency,
+    verifier: Verifier,
+    hub: Hub,
+    announcer: Announcer,
+) -> APIRouter:
+    """The doors over these use cases."""
+    doors = APIRouter()
+
+    async def caller_of(request: Request) -> Caller:
+        return await verifier.caller(request.headers.get("authorization"))
+
+    async def once(
+        request: Request,
+        caller: Caller,
+        model: type[Wanted],
+        act: Callable[[Wanted, str | None], Awaitable[Message]],
+    ) -> Response:
+        """What *act* answers, or answered to the same request before."""
+        body = await web.read_body(request)
+        wanted = web.validate(json.parse(body) if body else {}, model)
+        attempt = Attempt.of(caller, request.url.path, request.headers.get("idempotency-key"), body)
+        document = await idempotency.answered(attempt)
+        if document is None:
+            document = json.dumps((await act(wanted, attempt.seed if attempt else None)).wire())
+            await idempotency.keep(attempt, document)
+        return Response(document, 201, media_type="application/json")
+
+    @doors.get("/v1/runs/{run}/review")
+    async def read_review(request: Request, run: str) -> Response:
+        caller = await caller_of(request)
+        return web.answer((await reviews.read(web.checked_id(run), caller)).wire())
+
+    @doors.post("/v1/runs/{run}/review/acknowledgement")
+    async def acknowledge(request: Request, run: str) -> Response:
+        caller = await caller_of(request)
+
+        async def record(wanted: AcknowledgementRequest, seed: str | None) -> Message:
+            return await reviews.acknowledge(web.checked_id(run), caller, wanted, seed)
+
+        return await once(request, caller, AcknowledgementRequest, record)
+
+    @doors.post("/v1/campaigns/{campaign}/broadcasts")
+    async def broadcast(request: Request, campaign: str) -> Response:
+        caller = await caller_of(request)
+
+        async def send(wanted: BroadcastRequest, seed: str | None) -> Message:
+            event = await reviews.broadcast(web.checked_id(campaign), caller, wanted.payload, seed)
+            hub.wake(campaign)
+            announcer.wake()
+            return Broadcast(id=event.id)
+
+        return await once(request, caller, BroadcastRequest, send)
+
+    @doors.post("/v1/tickets")
+    async def ticket(request: Request) -> Response:
+        caller = await caller_of(request)
+        return web.answer((await tickets.issue(caller)).wire(), 201)
+
+    return doors

@@ -1,0 +1,108 @@
+"""The composition root: settings → pool, bus, projection, live streams, routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import asyncpg
+from nats.aio.client import Client
+from starlette.applications import Starlette
+
+from notifier import api
+from notifier.announcements import Announcer
+from notifier.feed import Feed
+from notifier.handlers import Handlers
+from notifier.hub import Hub
+from notifier.idempotency import Idempotency
+from notifier.members import Members
+from notifier.reviews import Reviews
+from notifier.settings import Settings
+from notifier.streams import Streams
+from notifier.tickets import Tickets
+from notifier.trimming import Trimming
+from takeback import bus
+from takeback.consumer import Consumer
+from takeback.database import connect_pool
+from takeback.rpc import Rpc
+from takeback.service import Service
+from takeback.web import create_app
+
+
+class Notifier:
+    """The notifier, built; `start` begins to consume."""
+
+    name = "notifier"
+
+    def __init__(self, settings: Settings, pool: asyncpg.Pool, client: Client) -> None:
+        self._pool = pool
+        self._client = client
+        rpc = Rpc(client)
+        feed = Feed(pool, settings.feed_retention_seconds)
+        members = Members(pool)
+        tickets = Tickets(pool, settings.ticket_seconds)
+        idempotency = Idempotency(pool)
+        verifier = settings.verifier()
+        self._hub = Hub(feed, members, client, settings.stream_queue_events)
+        self._announcer = Announcer(pool, client, settings.sweep_seconds)
+        handlers = Handlers(pool, rpc, self._hub, self._announcer)
+        self._consumer = Consumer(
+            settings.nats_url, client, "notifier", handlers.receive, handlers.sweep, settings.sweep_seconds
+        )
+        reviews = Reviews(pool, handlers.inbox, rpc, members, settings.catch_up_seconds)
+        streams = Streams(self._hub, reviews, tickets, verifier, settings.stream_send_seconds)
+        app = create_app("Takeback notifier", self.not_ready)
+        app.include_router(api.router(reviews, tickets, idempotency, verifier, self._hub, self._announcer))
+        app.include_router(streams.router())
+        self.app: Starlette = app
+        self._trimming = Trimming(feed, tickets, idempotency)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begins to consume, to publish what is due and to serve live streams."""
+        await self._hub.start()
+        self._tasks = [
+            asyncio.create_task(self._announcer.run(), name="notifier announcer"),
+            asyncio.create_task(self._trimming.run(), name="notifier trimming"),
+        ]
+        await self._consumer.start()
+
+    async def stop(self) -> None:
+        """Ends the live streams, finishes the event in hand, lets go of the bus and the database."""
+        await self._hub.stop()
+        await self._consumer.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.close()
+        await self._pool.close()
+
+    async def not_ready(self) -> dict[str, str]:
+        """What is wrong, by part."""
+        wrong = dict(self._consumer.wrong)
+        if not self._client.is_connected:
+            wrong["bus"] = "not connected"
+        for task in self._tasks:
+            if task.done():
+                wrong[task.get_name()] = f"ended: {task.exception() if not task.cancelled() else 'cancelled'}"
+        try:
+            async with asyncio.timeout(2):
+                await self._pool.execute("select 1")
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            wrong["database"] = str(error) or type(error).__name__
+        return wrong
+
+
+async def build(environ: Mapping[str, str]) -> Notifier:
+    """The notifier as *environ* says; raises when the database or the bus cannot be reached."""
+    settings = Settings.of(environ)
+    pool = await connect_pool(settings.postgres_url, "notifier")
+    try:
+        client = await bus.connect(settings.nats_url, "takeback notifier")
+    except BaseException:
+        await pool.close()
+        raise
+    return Notifier(settings, pool, client)
+
+
+service = Service("notifier", build)

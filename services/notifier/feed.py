@@ -1,0 +1,110 @@
+"""The feed: what the live streams carry, a table numbered by campaign, so that any replica can resume any client (N6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from takeback import json
+from takeback.messages.events import Event
+from takeback.subjects import TYPE_PREFIX
+
+_APPEND = """
+with known as (select 1 from feed where campaign = $1 and id = $2),
+head as (
+    insert into feed_heads (campaign, seq) select $1, 1 where not exists (select from known)
+    on conflict (campaign) do update set seq = feed_heads.seq + 1
+    returning seq
+)
+insert into feed (campaign, seq, id, type, event) select $1, seq, $2, $3, $4 from head
+"""
+_MOVE_ON = """
+insert into fed (stream, at, seq) values ($1, $2, $3)
+on conflict (stream) do update set at = excluded.at, seq = excluded.seq
+where (fed.at, fed.seq) < (excluded.at, excluded.seq)
+returning true
+"""
+_READ = "select seq, type, event from feed where campaign = $1 and seq > $2 order by seq limit $3"
+_PAGE = 200
+
+Transaction: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
+"""A connection inside a transaction; what runs in it commits nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """One event of the feed: *seq* is its place in the campaign's feed, *event* the CloudEvent's bytes."""
+
+    seq: int
+    type: str
+    event: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A client's place: the `id:` of the last event that it saw, ``<epoch>-<seq>``."""
+
+    epoch: str
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.seq}"
+
+    @classmethod
+    def of(cls, text: str) -> Cursor | None:
+        """The cursor that *text* says, None when it says none."""
+        epoch, _, seq = text.rpartition("-")
+        return cls(epoch, int(seq)) if epoch and seq.isascii() and seq.isdigit() and len(seq) < 19 else None
+
+
+class Feed:
+    """Reads and trims; appending is a function of the transaction that it happens in."""
+
+    def __init__(self, pool: asyncpg.Pool, retention_seconds: float) -> None:
+        self._pool = pool
+        self._retention_seconds = retention_seconds
+
+    async def epoch(self) -> str:
+        """What the numbers count from: another one after the feed was made anew, and old cursors mean nothing."""
+        epoch: str = await self._pool.fetchval("select epoch from feed_epoch")
+        return epoch
+
+    async def head(self, campaign: str) -> int:
+        """The number of the newest event, 0 where there is none."""
+        seq: int | None = await self._pool.fetchval("select seq from feed_heads where campaign = $1", campaign)
+        return seq or 0
+
+    async def read(self, campaign: str, after: int) -> list[Fed]:
+        """The next events after number *after*, in order; a page of them."""
+        return [Fed(*row) for row in await self._pool.fetch(_READ, campaign, after, _PAGE)]
+
+    async def reaches(self, campaign: str, seq: int) -> bool:
+        """Whether everything after number *seq* is still there."""
+        if seq >= (head := await self.head(campaign)):
+            return seq == head
+        first: int | None = await self._pool.fetchval("select min(seq) from feed where campaign = $1", campaign)
+        return first is not None and first <= seq + 1
+
+    async def trim(self) -> None:
+        """Lets go of what is older than the retention."""
+        await self._pool.execute(
+            "delete from feed where at < now() - make_interval(secs => $1)", self._retention_seconds
+        )
+
+
+async def append(connection: Transaction, campaign: str, event: Event) -> None:
+    """Puts *event* at the end of the campaign's feed, unless it is there.
+
+    The campaign's row in `feed_heads` stays locked until the transaction ends, so numbers become visible in order.
+    """
+    document = json.dumps(event.wire())
+    await connection.execute(_APPEND, campaign, event.id, event.type.removeprefix(TYPE_PREFIX), document)
+
+
+async def passes(connection: Transaction, event: Event) -> bool:
+    """Whether the record of *event* is new to the feed: a replay of the journal is not, a restored journal's is."""
+    data = event.data
+    return bool(await connection.fetchval(_MOVE_ON, data["stream"], event.time, data["seq"]))

@@ -1,0 +1,186 @@
+"""What the notifier knows of the journal, and what follows from each event: the feed and the announcements.
+
+All of it happens in the transaction of the inbox: an event is projected, fed and announced once, or not at all.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypeAlias
+
+import asyncpg
+
+from notifier import announcements, broadcasts, feed
+from notifier.feed import Transaction
+from notifier.review import Run, review
+from takeback import json
+from takeback.ids import is_valid_id
+from takeback.messages.entry import Entry
+from takeback.messages.events import (
+    AgentChanged,
+    ApprovalRequested,
+    EntryData,
+    Event,
+    MemberChanged,
+    ReviewAcknowledged,
+    RunClosed,
+    RunOpened,
+)
+from takeback.messages.review import Acknowledgement
+from takeback.subjects import TYPE_PREFIX
+
+_RUN = "select run, campaign, agent, principal, status from runs where run = $1"
+_ENTRY = """
+insert into entries (entry, run, campaign, interaction, place, kind, status, view) values ($1, $2, $3, $4, $5, $6, $7, $8)
+on conflict (entry) do update set interaction = excluded.interaction, kind = excluded.kind, status = excluded.status,
+    view = excluded.view
+"""
+_ACKNOWLEDGED = "select by_sub, authority, at, entries from acknowledgements"
+CAMPAIGNS = "/campaigns/"
+"""What an event's source begins with; its campaign follows."""
+_RUN_STATUS = {"run.closed": "closed", "run.paused": "paused", "run.resumed": "open"}
+
+Reader: TypeAlias = "asyncpg.Pool[asyncpg.Record] | Transaction"
+
+
+async def apply(connection: Transaction, event: Event) -> None:
+    """Projects *event*, puts it into the feed unless it has been there, and announces what follows from it."""
+    short_type = event.type.removeprefix(TYPE_PREFIX)
+    told = await _project(connection, short_type, event)
+    campaign = campaign_of(event)
+    if await feed.passes(connection, event):
+        await feed.append(connection, campaign, event)
+    for announcement in told:
+        await announcements.announce(connection, campaign, announcement)
+
+
+async def forget(connection: Transaction, stream: str) -> None:
+    """Removes what came from *stream*, a run or a campaign. What was fed and announced stays fed and announced."""
+    for table, column in (
+        ("entries", "run"),
+        ("runs", "run"),
+        ("members", "campaign"),
+        ("agents", "campaign"),
+        ("acknowledgements", "campaign"),
+    ):
+        await connection.execute(f"delete from {table} where {column} = $1", stream)  # noqa: S608  names from above
+
+
+def campaign_of(event: Event) -> str:
+    """The campaign that *event* came from, as its source says; raises ValueError for an event of nobody's."""
+    campaign = event.source.removeprefix(CAMPAIGNS)
+    if campaign == event.source or not is_valid_id(campaign):
+        raise ValueError(f"the event {event.id} comes from {event.source!r}, which is no campaign")
+    return campaign
+
+
+async def run_of(connection: Reader, run: str) -> Run | None:
+    """The run, when its opening is known."""
+    row = await connection.fetchrow(_RUN, run)
+    return Run(row["run"], row["campaign"], row["agent"], row["principal"], row["status"]) if row else None
+
+
+async def entries_of(connection: Reader, run: str) -> list[Entry]:
+    """The run's entries in the order of their intents."""
+    rows = await connection.fetch("select view from entries where run = $1 order by place", run)
+    return [Entry.model_validate(json.loads(row["view"])) for row in rows]
+
+
+async def acknowledged_in(connection: Reader, run: str) -> list[Acknowledgement]:
+    """Who has acknowledged what of the run, in the order of the journal."""
+    rows = await connection.fetch(f"{_ACKNOWLEDGED} where run = $1 order by at, id", run)
+    return [_acknowledgement(row) for row in rows]
+
+
+async def acknowledgement(connection: Reader, record: str) -> Acknowledgement:
+    """The acknowledgement that *record* made, which is known to be there."""
+    row = await connection.fetchrow(f"{_ACKNOWLEDGED} where id = $1", record)
+    assert row is not None
+    return _acknowledgement(row)
+
+
+def _acknowledgement(row: asyncpg.Record) -> Acknowledgement:
+    return Acknowledgement(by=row["by_sub"], authority=row["authority"], at=row["at"], entries=row["entries"])
+
+
+async def _project(connection: Transaction, short_type: str, event: Event) -> list[Event]:
+    """Projects *event*; answers what it makes known to everybody."""
+    match short_type:
+        case "member.changed":
+            await _member(connection, MemberChanged.model_validate(event.data))
+        case "agent.changed":
+            agent = AgentChanged.model_validate(event.data)
+            await connection.execute(
+                "insert into agents (campaign, name) values ($1, $2) on conflict do nothing", agent.campaign, agent.name
+            )
+        case "run.opened":
+            opened = RunOpened.model_validate(event.data)
+            await connection.execute(
+                "insert into runs (run, campaign, agent, principal, status) values ($1, $2, $3, $4, 'open')",
+                opened.run, opened.campaign, opened.agent, opened.principal,
+            )  # fmt: skip
+        case "run.closed":
+            closed = RunClosed.model_validate(event.data)
+            await _status(connection, closed.run, short_type, event.time)
+            run = await run_of(connection, closed.run)
+            assert run is not None
+            entries = await entries_of(connection, run.id)
+            return [broadcasts.review_ready(review(run, entries, [], event.time), event.time)]
+        case "run.paused" | "run.resumed":
+            await _status(connection, event.data["stream"], short_type, event.time)
+        case "review.acknowledged":
+            acknowledged = ReviewAcknowledged.model_validate(event.data)
+            await connection.execute(
+                "insert into acknowledgements (id, campaign, run, entries, by_sub, authority, at) "
+                "values ($1, $2, $3, $4, $5, $6, $7)",
+                event.id, acknowledged.campaign, acknowledged.run, acknowledged.entries or [],
+                acknowledged.by.sub, acknowledged.by.authority, event.time,
+            )  # fmt: skip
+        case "approval.requested":
+            await _keep(connection, ApprovalRequested.model_validate(event.data).entry)
+        case _ if short_type.startswith("entry."):
+            return await _entry(connection, EntryData.model_validate(event.data).entry, event.time)
+    return []
+
+
+async def _member(connection: Transaction, changed: MemberChanged) -> None:
+    if changed.role is None:
+        await connection.execute("delete from members where campaign = $1 and sub = $2", changed.campaign, changed.sub)
+        return
+    await connection.execute(
+        "insert into members (campaign, sub, role, email) values ($1, $2, $3, $4) "
+        "on conflict (campaign, sub) do update set role = excluded.role, email = excluded.email",
+        changed.campaign, changed.sub, changed.role, changed.email,
+    )  # fmt: skip
+
+
+async def _status(connection: Transaction, run: str, short_type: str, at: datetime) -> None:
+    closed_at = at if short_type == "run.closed" else None
+    await connection.execute(
+        "update runs set status = $2, closed_at = $3 where run = $1", run, _RUN_STATUS[short_type], closed_at
+    )
+
+
+async def _entry(connection: Transaction, entry: Entry, at: datetime) -> list[Event]:
+    await _keep(connection, entry)
+    if entry.status == "reverted":
+        return [broadcasts.interaction_reverted(entry, await _is_complete(connection, entry), at)]
+    return broadcasts.of_tool(entry, at) if entry.status == "committed" else []
+
+
+async def _keep(connection: Transaction, entry: Entry) -> None:
+    await connection.execute(
+        _ENTRY,
+        entry.id, entry.run, entry.campaign, entry.interaction, int(entry.label.removeprefix("e")), entry.kind,
+        entry.status, json.dumps(entry.wire()),
+    )  # fmt: skip
+
+
+async def _is_complete(connection: Transaction, entry: Entry) -> bool:
+    """Whether the interaction of *entry* is wholly taken back; a call without one stands by itself."""
+    if entry.interaction is None:
+        return True
+    rows = await connection.fetch(
+        "select kind, status from entries where campaign = $1 and interaction = $2", entry.campaign, entry.interaction
+    )
+    return broadcasts.interaction_complete((row["kind"], row["status"]) for row in rows)

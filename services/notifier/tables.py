@@ -1,0 +1,126 @@
+"""The notifier's tables, as SQLAlchemy Core knows them. The migrations make them; a test holds the two against each other."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Identity,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+)
+
+SCHEMA = "notifier"
+metadata = MetaData(schema=SCHEMA)
+
+
+def _key(name: str) -> Column[str]:
+    return Column(name, Text, primary_key=True)
+
+
+def _text(name: str, *, null: bool = False) -> Column[str]:
+    return Column(name, Text, nullable=null)
+
+
+def _time(name: str, *, null: bool = False) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=null)
+
+
+def _bytes(name: str) -> Column[bytes]:
+    return Column(name, LargeBinary, nullable=False)
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
+
+
+# The projection: derived from the journal, and derived anew by `takeback rebuild notifier`
+positions = Table("positions", metadata, _key("stream"), _number("seq"), _text("hash"))
+members = Table("members", metadata, _key("campaign"), _key("sub"), _text("role"), _text("email", null=True))
+agents = Table("agents", metadata, _key("campaign"), _key("name"))
+runs = Table(
+    "runs",
+    metadata,
+    _key("run"),
+    _text("campaign"),
+    _text("agent"),
+    _text("principal"),
+    _text("status"),
+    _time("closed_at", null=True),
+)
+entries = Table(
+    "entries",
+    metadata,
+    _key("entry"),
+    _text("run"),
+    _text("campaign"),
+    _text("interaction", null=True),
+    Column("place", Integer, nullable=False),
+    _text("kind"),
+    _text("status"),
+    _bytes("view"),
+)
+acknowledgements = Table(
+    "acknowledgements",
+    metadata,
+    _key("id"),
+    _text("campaign"),
+    _text("run"),
+    Column("entries", ARRAY(Text), nullable=False),
+    _text("by_sub"),
+    _text("authority", null=True),
+    _time("at"),
+)
+PROJECTION = (positions, members, agents, runs, entries, acknowledgements)
+
+# The feed of the live streams, trimmed by age
+feed_epoch = Table("feed_epoch", metadata, Column("only", Boolean, primary_key=True), _text("epoch"))
+feed_heads = Table("feed_heads", metadata, _key("campaign"), _number("seq"))
+feed = Table(
+    "feed",
+    metadata,
+    _key("campaign"),
+    Column("seq", BigInteger, primary_key=True),
+    _text("id"),
+    _text("type"),
+    _bytes("event"),
+    _time("at"),
+)
+fed = Table("fed", metadata, _key("stream"), _time("at"), _number("seq"))
+
+# The notifier's own truth
+announcements = Table(
+    "announcements",
+    metadata,
+    _key("id"),
+    Column("number", BigInteger, Identity(always=True), nullable=False),
+    _text("campaign"),
+    _text("type"),
+    _bytes("event"),
+    _time("created_at"),
+    _time("published_at", null=True),
+)
+tickets = Table(
+    "tickets",
+    metadata,
+    Column("ticket_hash", LargeBinary, primary_key=True),
+    _text("sub"),
+    _text("kind"),
+    _time("expires_at"),
+)
+idempotency = Table(
+    "idempotency",
+    metadata,
+    _key("sub"),
+    _key("path"),
+    _key("key"),
+    _text("body_hash"),
+    _bytes("answer"),
+    _time("created_at"),
+)

@@ -1,0 +1,32 @@
+"""What is kept for a while only: the feed's tail, tickets nobody used, answers to repeated requests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import structlog
+
+from notifier.feed import Feed
+from notifier.idempotency import Idempotency
+from notifier.tickets import Tickets
+
+log = structlog.get_logger()
+_EVERY_SECONDS = 60.0
+
+
+class Trimming:
+    """Lets go of what is too old, once a minute."""
+
+    def __init__(self, feed: Feed, tickets: Tickets, idempotency: Idempotency) -> None:
+        self._kept = feed, tickets, idempotency
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            try:
+                for kept in self._kept:
+                    await kept.trim()
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                log.warning("trimming waits for the database", error=str(error))
+            await asyncio.sleep(_EVERY_SECONDS)
