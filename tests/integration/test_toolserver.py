@@ -435,5 +435,5 @@ async def _blocked(crm: Crm, count: int = 1) -> None:
     """Until that many connections wait for a lock."""
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
     async with asyncio.timeout(10):
-        while await crm.value(waiting) < count:
+        while await crm.value(waiting) < count:  # noqa: ASYNC110 (nobody can tell us)
             await asyncio.sleep(0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from takeback import json
 from takeback.extension import Declared, Observation, UndoAnswer
-from takeback.messages.entry import Effect
+from takeback.messages.entry import Effect, Unresolved
 
 
 class ToolPortError(Exception):
@@ -73,9 +73,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a call would do, as the server's dry run found (P7)."""
+    """What a call would do, as the server's dry run found (P7), and what of that could not be read."""
 
     effects: list[Effect]
+    unresolved: list[Unresolved] = field(default_factory=list)
 
 
 class ToolPort(Protocol):

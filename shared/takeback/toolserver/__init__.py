@@ -59,8 +59,8 @@ Python's `snake_case` arguments are `camelCase` on the wire (`dealId`), in the r
 from takeback.toolserver.call import Call
 from takeback.toolserver.errors import OperationError
 from takeback.toolserver.operation import Operation
-from takeback.toolserver.record import Record
+from takeback.toolserver.record import Record, Tx
 from takeback.toolserver.server import ToolServer
 from takeback.toolserver.store import PostgresStore
 
-__all__ = ["Call", "Operation", "OperationError", "PostgresStore", "Record", "ToolServer"]
+__all__ = ["Call", "Operation", "OperationError", "PostgresStore", "Record", "ToolServer", "Tx"]

@@ -11,6 +11,7 @@ import mcp_types as types
 from nats.aio.client import Client as Nats
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.errors import MaxPayloadError
 
 from takeback import json
 from takeback.extension import EXTENSION
@@ -86,7 +87,11 @@ async def _reply(message: Msg, answer: Callable[[Any], Awaitable[Any]]) -> None:
     except Exception:
         _log.exception("a request on %s failed", message.subject)
         document = _error(types.INTERNAL_ERROR, "The tool server failed inside; what it did is not known.")
-    await message.respond(json.dumps(document))
+    try:
+        await message.respond(json.dumps(document))
+    except MaxPayloadError:
+        too_large = "The answer is larger than NATS carries; what was done stands."
+        await message.respond(json.dumps(_error(types.INTERNAL_ERROR, too_large)))
 
 
 def _error(code: int, text: str) -> dict[str, Any]:

@@ -1,0 +1,153 @@
+"""One open MCP connection, shared by many callers and owned by a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import Context, ContextVar
+from types import TracebackType
+from typing import Any, Self
+
+import mcp_types as types
+from mcp import Client
+from mcp.client._transport import TransportStreams
+from mcp.shared._stream_protocols import WriteStream
+from mcp.shared.message import SessionMessage
+from pydantic import RootModel
+
+Connect = Callable[[], AbstractAsyncContextManager[TransportStreams]]
+Json = dict[str, Any]
+
+_sent: ContextVar[list[bool] | None] = ContextVar("sent", default=None)
+
+
+class _Raw(RootModel[dict[str, Any]]):
+    """A result as it came: what a later revision or an extension adds is not lost."""
+
+
+class Sent:
+    """Whether the request made inside the block was handed to the transport."""
+
+    def __enter__(self) -> Self:
+        self._mark: list[bool] = []
+        self._token = _sent.set(self._mark)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _sent.reset(self._token)
+
+    def __bool__(self) -> bool:
+        return bool(self._mark)
+
+
+class Connection:
+    """Opens at once in its own task: whoever waits for it may be cancelled without hurting the others.
+
+    Once retired it takes no new callers and closes after its last one.
+    """
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be waiting
+        self._retired = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._callers = 0
+        # A context of its own: the handshake is not the request of whoever came first.
+        self._task = asyncio.create_task(self._run(), context=Context())
+
+    @property
+    def usable(self) -> bool:
+        return not self._retired.is_set() and not self._task.done()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """The connected client. Raises what connecting raised."""
+        self._callers += 1
+        self._idle.clear()
+        try:
+            yield await asyncio.shield(self._ready)
+        finally:
+            self._callers -= 1
+            if self._callers == 0:
+                self._idle.set()
+
+    def retire(self) -> None:
+        """Take no new callers."""
+        self._retired.set()
+
+    async def close(self) -> None:
+        """Close at once, whoever still waits."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            async with Client(_Watched(self._connect()), cache=None) as client:
+                self._ready.set_result(client)
+                await self._retired.wait()
+                await self._idle.wait()
+        except asyncio.CancelledError:
+            self._fail(ConnectionError("the connection was closed"))
+            raise
+        except BaseException as error:  # the waiting callers raise it
+            self._fail(_cause(error))
+        finally:
+            self._retired.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(error)
+
+
+async def request(client: Client, message: types.CallToolRequest | types.ListToolsRequest, deadline: float) -> Json:
+    """Ask and answer with the result as it came, nothing dropped. Raises `mcp.MCPError`."""
+    answer = await client.session.send_request(message, _Raw, request_read_timeout_seconds=deadline)
+    return answer.root
+
+
+def _cause(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return error
+
+
+class _Watched:
+    """A transport whose writes mark the caller's request as sent."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[TransportStreams]) -> None:
+        self._inner = inner
+
+    async def __aenter__(self) -> TransportStreams:
+        read, write = await self._inner.__aenter__()
+        return read, _Marking(write)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, trace)
+
+
+class _Marking:
+    def __init__(self, inner: WriteStream[SessionMessage]) -> None:
+        self._inner = inner
+
+    async def send(self, item: SessionMessage, /) -> None:
+        mark = _sent.get()
+        if mark is not None:
+            mark.append(True)
+        await self._inner.send(item)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, trace)

@@ -1,0 +1,132 @@
+"""MCP over streamable HTTP: a transport on which one failed request fails alone and says whether it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client._transport import TransportStreams
+from mcp.client.streamable_http import streamable_http_client
+
+from recorder.toolport import secrets
+from recorder.toolport.mcp_codes import FAILED, NOT_SENT, REFUSED, SESSION_GONE
+from takeback import json
+
+_CONNECT_SECONDS = 5.0
+_MAX_ANSWER_BYTES = 16 * 1_048_576
+# The server says that it did not process the request. Not among them: 408, 409, 425 and the like, which may mean
+# that something was begun.
+_NOT_PROCESSED = {400, 401, 403, 404, 405, 406, 413, 414, 415, 421, 422, 429, 431}
+_SESSION_HEADER = "mcp-session-id"
+
+
+def http_transport(
+    url: str, headers: Mapping[str, str], environ: Mapping[str, str]
+) -> Callable[[], AbstractAsyncContextManager[TransportStreams]]:
+    """Opens connections to *url*. Secrets in *headers* are read anew for each request, so a rotated one is used."""
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[TransportStreams]:
+        inner = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=200, max_keepalive_connections=100))
+        # The caller's deadline ends a request, not a pause between two bytes.
+        timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
+        transport = _OneByOne(inner, headers, environ)
+        async with (
+            httpx2.AsyncClient(transport=transport, timeout=timeout, trust_env=False) as client,
+            streamable_http_client(url, http_client=client) as streams,
+        ):
+            yield streams
+
+    return connect
+
+
+class _OneByOne(httpx2.AsyncBaseTransport):
+    """Turns what goes wrong with one request into a JSON-RPC error for that request.
+
+    The MCP client would take an exception here as the end of the connection, for all its callers, and would tell a
+    refused status from a crash by its text alone.
+    """
+
+    def __init__(
+        self, inner: httpx2.AsyncHTTPTransport, headers: Mapping[str, str], environ: Mapping[str, str]
+    ) -> None:
+        self._inner = inner
+        self._headers = headers
+        self._environ = environ
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            request.headers.update(secrets.resolve(self._headers, self._environ))
+        except secrets.BadSecret as error:
+            return _failure(REFUSED, str(error))
+        try:
+            response = await self._inner.handle_async_request(request)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
+            return _failure(NOT_SENT, f"no connection to {_origin(request)}: {error or type(error).__name__}")
+        except httpx2.TransportError as error:
+            return _failure(FAILED, f"{_origin(request)} dropped the request: {error or type(error).__name__}")
+        return response if request.method != "POST" else await _checked(request, response)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _checked(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    """*response*, read to its end where it is no stream, or the JSON-RPC error that it stands for."""
+    kind = response.headers.get("content-type", "").lower()
+    if response.status_code < 300 and kind.startswith("text/event-stream"):
+        return response
+    try:
+        body = await _read(response)
+    except httpx2.TransportError as error:
+        return _failure(FAILED, f"the answer of {_origin(request)} broke off: {error or type(error).__name__}")
+    finally:
+        await response.aclose()
+    if body is None:
+        return _failure(FAILED, f"the answer of {_origin(request)} is larger than {_MAX_ANSWER_BYTES} bytes")
+    if response.status_code < 300:
+        kept = {name: value for name in ("content-type", _SESSION_HEADER) if (value := response.headers.get(name))}
+        return httpx2.Response(response.status_code, headers=kept, content=body)
+    return _refused(request, response.status_code, body)
+
+
+def _refused(request: httpx2.Request, status: int, body: bytes) -> httpx2.Response:
+    said = _json_rpc_error(body)
+    if status == 404 and _SESSION_HEADER in request.headers:
+        return _failure(SESSION_GONE, "the tool server has forgotten the session", status)
+    if said is not None and "mcp-session-id" not in request.headers:
+        # As it stands: the negotiation of the protocol's revision reads these.
+        return httpx2.Response(status, headers={"content-type": "application/json"}, content=body)
+    text = f"{_origin(request)} answered {status}{': ' + said if said else ''}"
+    return _failure(REFUSED if status in _NOT_PROCESSED or status < 400 else FAILED, text, status)
+
+
+async def _read(response: httpx2.Response) -> bytes | None:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.aiter_bytes():
+        size += len(chunk)
+        if size > _MAX_ANSWER_BYTES:
+            return None
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _json_rpc_error(body: bytes) -> str | None:
+    try:
+        error: Any = json.loads(body).get("error")
+    except (ValueError, AttributeError):
+        return None
+    return str(error.get("message")) if isinstance(error, dict) and "code" in error else None
+
+
+def _failure(code: int, message: str, status: int | None = None) -> httpx2.Response:
+    error = {"code": code, "message": message, "data": {"status": status}}
+    document = json.dumps({"jsonrpc": "2.0", "id": None, "error": error})
+    return httpx2.Response(502, headers={"content-type": "application/json"}, content=document)
+
+
+def _origin(request: httpx2.Request) -> str:
+    return f"{request.url.scheme}://{request.url.host}:{request.url.port or ''}".rstrip(":")

@@ -1,0 +1,196 @@
+"""A tool server that speaks MCP, over whichever transport."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp import Client, MCPError
+from pydantic import ValidationError
+
+from recorder.toolport import answers
+from recorder.toolport.mcp_codes import NOT_SENT, REFUSED, SESSION_GONE
+from recorder.toolport.mcp_connection import Connect, Connection, Sent, request
+from recorder.toolport.port import (
+    Description,
+    NoAnswer,
+    NotSent,
+    Outcome,
+    Preview,
+    ToolPortError,
+    ToolRefused,
+    Unsupported,
+)
+from takeback.extension import EXTENSION, Observation, UndoAnswer
+
+Json = dict[str, Any]
+_T = TypeVar("_T")
+_NOT_RUN = {
+    REFUSED,
+    types.INVALID_PARAMS,
+    types.METHOD_NOT_FOUND,
+    types.HEADER_MISMATCH,
+    types.UNSUPPORTED_PROTOCOL_VERSION,
+    types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+}
+_MOST_PAGES = 100
+
+
+class _Gone(Exception):
+    """The connection had ended before the request was sent."""
+
+
+class McpTool:
+    """A `ToolPort` over MCP. One session is kept open and shared; a dead one is replaced at the next use."""
+
+    def __init__(self, connect: Connect, name: str) -> None:
+        self._connect = connect
+        self._name = name
+        self._connection: Connection | None = None
+        self._described: Description | None = None
+        self._closed = False
+
+    async def describe(self, *, deadline: float) -> Description:
+        async def ask(client: Client, left: float) -> Description:
+            tools, cursor = [], None
+            for _ in range(_MOST_PAGES):
+                page = types.PaginatedRequestParams(cursor=cursor)
+                listed = await request(client, types.ListToolsRequest(params=page), left)
+                tools += listed["tools"]
+                cursor = listed.get("nextCursor")
+                if cursor is None:
+                    break
+            info = client.server_info
+            server = {"name": info.name, "version": info.version} if info is not None else {}
+            return answers.description(server, client.server_capabilities.extensions, tools)
+
+        self._described = await self._with_client(ask, deadline)
+        return self._described
+
+    async def call(
+        self,
+        operation: str,
+        arguments: Json,
+        *,
+        entry: str,
+        idempotency_key: str,
+        fence: int | None,
+        deadline: float,
+        serial_key: str | None = None,
+    ) -> Outcome:
+        part = {"entry": entry, "idempotencyKey": idempotency_key, "fence": fence, "serialKey": serial_key}
+        return answers.outcome(await self._tool(operation, arguments, deadline, {EXTENSION: part}))
+
+    async def preview(self, operation: str, arguments: Json, *, deadline: float) -> Preview:
+        tool = await self._special("preview", deadline)
+        request = {"operation": operation, "arguments": arguments}
+        return answers.preview(answers.structured(await self._tool(tool, request, deadline), tool))
+
+    async def observe(self, resource: str | None, *, entry: str | None = None, deadline: float) -> Observation:
+        tool = await self._special("observe", deadline)
+        request = {"resource": resource, "entry": entry}
+        return answers.observation(answers.structured(await self._tool(tool, request, deadline), tool))
+
+    async def undo(
+        self,
+        token: str,
+        *,
+        if_version: str | None,
+        force: bool = False,
+        fields: list[str] | None = None,
+        idempotency_key: str,
+        deadline: float,
+    ) -> UndoAnswer:
+        tool = await self._special("undo", deadline)
+        request = answers.undo_request(token, if_version, force, fields, idempotency_key)
+        return answers.undo_answer(answers.structured(await self._tool(tool, request, deadline), tool))
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _special(self, role: str, deadline: float) -> str:
+        described = self._described or await self.describe(deadline=deadline)
+        tool = {"undo": described.undo_tool, "observe": described.observe_tool, "preview": described.preview_tool}[role]
+        if tool is None:
+            raise Unsupported(f"{self._name} has no {role} tool. Nothing was sent.")
+        return tool
+
+    async def _tool(self, name: str, arguments: Json, deadline: float, meta: Json | None = None) -> Json:
+        params = types.CallToolRequestParams.model_validate({"name": name, "arguments": arguments, "_meta": meta})
+        message = types.CallToolRequest(params=params)
+
+        async def ask(client: Client, left: float) -> Json:
+            try:
+                return await request(client, message, left)
+            except MCPError as error:
+                if error.code != types.HEADER_MISMATCH:
+                    raise
+            # The server wants arguments repeated in headers, as its newest list says which. It ran nothing yet.
+            await client.session.list_tools()
+            return await request(client, message, left)
+
+        return await self._with_client(ask, deadline)
+
+    async def _with_client(self, ask: Callable[[Client, float], Awaitable[_T]], deadline: float) -> _T:
+        """What *ask* answers on an open connection; once more on a new one when the old had ended before."""
+        ends = asyncio.get_running_loop().time() + deadline
+        try:
+            return await self._once(ask, ends)
+        except _Gone:
+            pass
+        try:
+            return await self._once(ask, ends)
+        except _Gone as gone:
+            raise NotSent(f"{self._name} ends each connection at once; nothing was sent. {gone}") from gone
+
+    async def _once(self, ask: Callable[[Client, float], Awaitable[_T]], ends: float) -> _T:
+        if self._closed:
+            raise NotSent(f"The port to {self._name} is closed; nothing was sent.")
+        if self._connection is None or not self._connection.usable:
+            self._connection = Connection(self._connect)
+        connection, now = self._connection, asyncio.get_running_loop().time
+        with Sent() as sent:
+            try:
+                async with asyncio.timeout_at(ends), connection.client() as client:
+                    return await ask(client, max(ends - now(), 0.001))
+            except TimeoutError as error:
+                raise self._timed_out(bool(sent)) from error
+            except MCPError as error:
+                raise self._meaning(error, bool(sent), connection) from error
+            except ValidationError as error:
+                raise NoAnswer(
+                    f"{self._name} answered with what is no MCP result; what it did is not known."
+                ) from error
+            except (OSError, RuntimeError, ExceptionGroup) as error:
+                connection.retire()
+                if sent:
+                    raise NoAnswer(
+                        f"The connection to {self._name} broke: {error}. What it did is not known."
+                    ) from error
+                raise NotSent(f"No connection to {self._name}: {error}. Nothing was sent.") from error
+
+    def _meaning(self, error: MCPError, sent: bool, connection: Connection) -> Exception:
+        """What is known of a request that ended in *error*."""
+        data = error.data if isinstance(error.data, dict) else {}
+        if error.code == NOT_SENT:
+            return NotSent(f"{self._name} was not reached, nothing was sent: {error.message}.")
+        if error.code in _NOT_RUN:
+            return ToolRefused(f"{self._name} refused: {error.message}.", data.get("status"))
+        if error.code == types.REQUEST_TIMEOUT:
+            return self._timed_out(sent)
+        if error.code in (SESSION_GONE, types.CONNECTION_CLOSED):
+            connection.retire()
+            if error.code == SESSION_GONE or not sent:
+                return _Gone(error.message)
+        if not sent:
+            return NotSent(f"No connection to {self._name}: {error.message}. Nothing was sent.")
+        return NoAnswer(f"{self._name} gave no answer: {error.message}. What it did is not known.")
+
+    def _timed_out(self, sent: bool) -> ToolPortError:
+        if sent:
+            return NoAnswer(f"{self._name} did not answer in time; what it did is not known.")
+        return NotSent(f"{self._name} was not connected in time; nothing was sent.")

@@ -1,0 +1,42 @@
+"""Secrets in a tool server's configuration: named there, read from the environment when they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recorder.toolport.port import ToolRefused
+
+PREFIX = "TAKEBACK_SECRET_"
+_MARK = "env:"
+
+
+class BadSecret(ToolRefused):
+    """A configuration that names a secret which may not be read or is not there. Nothing was sent."""
+
+
+def check(values: Mapping[str, str]) -> None:
+    """Refuse, with `BadSecret`, a value that names an environment variable outside ``TAKEBACK_SECRET_*``."""
+    for where, value in values.items():
+        if value.startswith(_MARK) and not value.removeprefix(_MARK).startswith(PREFIX):
+            raise BadSecret(f"{where} names {value}; only env:{PREFIX}… may be read. Nothing was sent.")
+
+
+def resolve(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The values with each ``env:NAME`` replaced. ``Bearer env:NAME`` is replaced too.
+
+    Raises `BadSecret`, which never holds a secret itself.
+    """
+    return {
+        where: " ".join(_resolved(where, part, environ) for part in value.split(" ")) for where, value in values.items()
+    }
+
+
+def _resolved(where: str, value: str, environ: Mapping[str, str]) -> str:
+    if not value.startswith(_MARK):
+        return value
+    name = value.removeprefix(_MARK)
+    if not name.startswith(PREFIX):
+        raise BadSecret(f"{where} names {value}; only env:{PREFIX}… may be read. Nothing was sent.")
+    if name not in environ:
+        raise BadSecret(f"{where} names {value}, which the recorder's environment does not have. Nothing was sent.")
+    return environ[name]

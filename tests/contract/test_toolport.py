@@ -1,0 +1,237 @@
+"""The port to a tool server: the same tests on MCP over HTTP, MCP over stdio and NATS, each with a real SDK server."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import asyncpg
+import nats
+import pytest
+import uvicorn
+from nats.aio.client import Client as Nats
+from starlette.types import ASGIApp
+
+from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, open_port
+from tests.crm_server import SCHEMA, build
+
+DEAL = "crm://acme/deal/D-881"
+SECRET = "s3cret"
+ENVIRON = {"TAKEBACK_SECRET_CRM": SECRET, "TAKEBACK_ALLOW_COMMANDS": "1"}
+
+
+@asynccontextmanager
+async def http(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
+    """The application on a port of this host."""
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
+    finally:
+        server.should_exit = True
+        await task
+
+
+@pytest.fixture
+async def pool(empty_postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(empty_postgres_url, min_size=1, max_size=8) as pool:
+        await pool.execute(SCHEMA)
+        yield pool
+
+
+@pytest.fixture
+async def bus(nats_url: str) -> AsyncIterator[Nats]:
+    client = await nats.connect(nats_url)
+    yield client
+    await client.close()
+
+
+@pytest.fixture(params=["mcp over http", "mcp over stdio", "nats"])
+async def port(request: pytest.FixtureRequest, pool: asyncpg.Pool, empty_postgres_url: str) -> AsyncIterator[ToolPort]:
+    async with AsyncExitStack() as stack:
+        bus: Any = None
+        config: dict[str, Any]
+        if request.param == "mcp over http":
+            url = await stack.enter_async_context(http(build(pool).http_app(secret=SECRET)))
+            config = {"transport": "mcp", "url": url, "headers": {"Authorization": "Bearer env:TAKEBACK_SECRET_CRM"}}
+        elif request.param == "mcp over stdio":
+            env = {"CRM_DATABASE": empty_postgres_url}
+            config = {"transport": "mcp", "command": sys.executable, "args": ["-m", "tests.crm_server"], "env": env}
+        else:
+            bus = request.getfixturevalue("bus")
+            service = await build(pool).serve_nats(bus, "tools.crm")
+            stack.push_async_callback(service.close)
+            config = {"transport": "nats", "subject": "tools.crm"}
+        port = await open_port(config, bus, ENVIRON)
+        yield port
+        await port.close()
+
+
+async def call(port: ToolPort, operation: str, key: str = "ent_1", deadline: float = 10, **arguments: Any) -> Outcome:
+    return await port.call(
+        operation, arguments, entry=key, idempotency_key=key, fence=1, deadline=deadline, serial_key=f"cmp_{key}"
+    )
+
+
+async def test_a_server_describes_its_operations_and_the_three_tools_are_hidden(port: ToolPort) -> None:
+    """J15, J16."""
+    described = await port.describe(deadline=10)
+    assert (described.name, described.version) == ("crm", "2.1")
+    names = {operation.name for operation in described.operations}
+    assert {"update_deal", "get_deal", "send_mail"} <= names
+    assert not any(name.startswith("takeback_") for name in names)
+    assert described.undo_tool and described.observe_tool and described.preview_tool
+    update = next(operation for operation in described.operations if operation.name == "update_deal")
+    assert update.declaration.resource == "crm://acme/deal/{dealId}" and update.declaration.unresolved == []
+    assert update.input_schema["required"] == ["dealId", "stage"]
+    assert update.description == "Move a deal to another stage."
+
+
+async def test_a_pin_is_the_same_whenever_the_definition_is(port: ToolPort) -> None:
+    first, second = await port.describe(deadline=10), await port.describe(deadline=10)
+    assert [o.pin for o in first.operations] == [o.pin for o in second.operations]
+    assert len({o.pin for o in first.operations}) == len(first.operations)
+
+
+async def test_a_call_answers_with_its_result_and_what_it_declares(port: ToolPort) -> None:
+    """J2, J8."""
+    outcome = await call(port, "update_deal", dealId="D-881", stage="lost")
+    assert outcome.is_error is False
+    assert outcome.result["structuredContent"] == {"dealId": "D-881", "stage": "lost"}
+    assert outcome.meta["effect"]["resource"] == DEAL
+    assert outcome.meta["undo"]["compensationToken"]
+
+
+async def test_a_null_in_the_arguments_and_in_the_result_arrives_as_null(port: ToolPort) -> None:
+    outcome = await call(port, "update_deal", dealId="D-881", stage="lost", title=None)
+    assert outcome.is_error is False
+    assert (await call(port, "undeclared", "ent_2")).result["structuredContent"] == {"none": None}
+
+
+async def test_a_tools_own_error_is_an_outcome(port: ToolPort) -> None:
+    """J2."""
+    outcome = await call(port, "update_deal", dealId="D-881", stage="nonsense")
+    assert outcome.is_error is True
+    assert outcome.result["content"][0]["text"] == "nonsense is no stage"
+
+
+async def test_an_unknown_operation_is_refused_without_doubt(port: ToolPort) -> None:
+    with pytest.raises(ToolRefused):
+        await call(port, "drop_everything")
+
+
+async def test_a_call_is_made_once_however_often_its_key_comes(port: ToolPort, pool: asyncpg.Pool) -> None:
+    """J7."""
+    outcomes = await asyncio.gather(*(call(port, "charge", accountId=1, amount=10) for _ in range(4)))
+    assert all(outcome.result["structuredContent"] == {"balance": 90} for outcome in outcomes)
+    assert await pool.fetchval("select balance from accounts") == 90
+
+
+async def test_many_callers_share_the_port(port: ToolPort, pool: asyncpg.Pool) -> None:
+    await asyncio.gather(*(call(port, "charge", f"ent_{n}", accountId=1, amount=1) for n in range(30)))
+    assert await pool.fetchval("select balance from accounts") == 70
+
+
+async def test_a_call_past_its_deadline_has_no_answer_and_can_be_asked_about(
+    port: ToolPort, pool: asyncpg.Pool
+) -> None:
+    """J7."""
+    await port.describe(deadline=10)
+    with pytest.raises(NoAnswer):
+        await call(port, "slow", deadline=0.1, seconds=0.4)
+    seen = await port.observe(None, entry="ent_1", deadline=10)
+    assert seen.call is not None
+    assert seen.call.outcome in {"committed", "never"}
+    assert await pool.fetchval("select count(*) from runs") == (1 if seen.call.outcome == "committed" else 0)
+
+
+async def test_a_cancelled_caller_leaves_the_port_to_the_others(port: ToolPort) -> None:
+    await port.describe(deadline=10)
+    cancelled = asyncio.create_task(call(port, "slow", seconds=30))
+    other = asyncio.create_task(call(port, "slow", "ent_2", seconds=0.1))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    assert (await other).is_error is False
+    assert (await call(port, "charge", "ent_3", accountId=1, amount=1)).is_error is False
+
+
+async def test_the_first_caller_cancelled_while_connecting_does_not_fail_the_second(port: ToolPort) -> None:
+    first = asyncio.create_task(call(port, "charge", "ent_1", accountId=1, amount=1))
+    second = asyncio.create_task(call(port, "charge", "ent_2", accountId=1, amount=1))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).is_error is False
+
+
+async def test_an_undo_is_dispatched_and_the_record_is_observed(port: ToolPort) -> None:
+    """G8."""
+    outcome = await call(port, "update_deal", dealId="D-881", stage="lost")
+    undo = outcome.meta["undo"]
+    answer = await port.undo(
+        undo["compensationToken"], if_version=undo["ifVersion"], idempotency_key="ent_9", deadline=10
+    )
+    assert answer.outcome == "reverted" and answer.unresolved == []
+    assert answer.undo is not None and answer.undo.kind == "compensate"
+    seen = await port.observe(DEAL, entry="ent_9", deadline=10)
+    assert seen.exists is True and seen.fields is not None and seen.fields["stage"] == "won"
+    assert seen.version == answer.effects[0].version
+    assert seen.call is not None and seen.call.outcome == "committed"
+
+
+async def test_an_undo_over_a_newer_change_is_a_conflict(port: ToolPort, pool: asyncpg.Pool) -> None:
+    """G8."""
+    undo = (await call(port, "update_deal", dealId="D-881", stage="lost")).meta["undo"]
+    await pool.execute("update deals set title = 'Quay'")
+    answer = await port.undo(
+        undo["compensationToken"], if_version=undo["ifVersion"], idempotency_key="ent_9", deadline=10
+    )
+    assert answer.outcome == "conflict"
+
+
+async def test_single_fields_are_taken_back(port: ToolPort, pool: asyncpg.Pool) -> None:
+    undo = (await call(port, "update_deal", dealId="D-881", stage="lost", title="Sunk")).meta["undo"]
+    answer = await port.undo(
+        undo["compensationToken"],
+        if_version=undo["ifVersion"],
+        force=True,
+        fields=["stage"],
+        idempotency_key="ent_9",
+        deadline=10,
+    )
+    assert answer.outcome == "reverted"
+    assert await pool.fetchval("select stage || ' ' || title from deals") == "won Sunk"
+
+
+async def test_a_deleted_record_is_observed_as_gone(port: ToolPort) -> None:
+    await call(port, "delete_deal", dealId="D-881")
+    seen = await port.observe(DEAL, deadline=10)
+    assert (seen.exists, seen.version, seen.fields) == (False, "absent", None)
+
+
+async def test_a_strangers_resource_is_refused_not_called_absent(port: ToolPort) -> None:
+    with pytest.raises(ToolRefused):
+        await port.observe("erp://order/1", deadline=10)
+
+
+async def test_a_preview_tells_the_effect_and_has_none(port: ToolPort, pool: asyncpg.Pool) -> None:
+    """P7."""
+    preview = await port.preview("update_deal", {"dealId": "D-881", "stage": "lost"}, deadline=10)
+    change = preview.effects[0].changes[0]
+    assert (change.field, change.old, change.new) == ("stage", "won", "lost")
+    assert await pool.fetchval("select stage from deals") == "won"
+
+
+async def test_a_preview_of_a_call_that_would_fail_is_refused(port: ToolPort) -> None:
+    with pytest.raises(ToolRefused, match="nonsense"):
+        await port.preview("update_deal", {"dealId": "D-881", "stage": "nonsense"}, deadline=10)
+
+
+async def test_a_closed_port_sends_nothing(port: ToolPort, request: pytest.FixtureRequest) -> None:
+    await port.describe(deadline=10)
+    await port.close()
+    if "nats" not in request.node.name:  # the connection to NATS is the recorder's, not the port's
+        with pytest.raises(NotSent):
+            await call(port, "charge", accountId=1, amount=1)
