@@ -47,6 +47,12 @@ class SalesAgent(Worker):
         """Keep a note, and say where it comes from."""
         return await self.use("memory/remember", topic=customer, note=note, sources=[deal_resource(deal)])
 
+    async def correct(self, entry: str, customer: str, deal: str, note: str) -> Answer:
+        """Put a note beside what was believed, in place of *entry*'s outcome. A person is asked."""
+        return await self.use(
+            "memory/remember", corrects=entry, topic=customer, note=note, sources=[deal_resource(deal)]
+        )
+
     async def recall(self, customer: str) -> Answer:
         """Ask the memory."""
         return await self.use("memory/recall", topic=customer)

@@ -30,9 +30,10 @@ class Worker:
         """What follows is another interaction."""
         self.interaction = new_id("int")
 
-    async def use(self, tool: str, **arguments: Any) -> Answer:
+    async def use(self, tool: str, *, corrects: str | None = None, **arguments: Any) -> Answer:
         """One call; its entry. Where a person is asked first, the entry still waits: see `Caller.settled`."""
-        answer = await self.caller.call(self.run, tool, arguments, interaction=self.interaction)
+        how = {"corrects": corrects} if corrects else {}
+        answer = await self.caller.call(self.run, tool, arguments, interaction=self.interaction, **how)
         return dict(answer["entry"])
 
     async def end(self) -> None:

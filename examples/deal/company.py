@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Self
@@ -66,9 +67,17 @@ class Company:
         """The meetings about a deal that are in the calendar now."""
         return [dict(row) for row in await self._pool.fetch("select * from calendar.meetings where deal = $1", deal)]
 
-    def delivered(self, to: str) -> list[str]:
-        """The subjects of the letters that *to* has received, the oldest first."""
-        return [str(letter["Subject"]) for letter in letters(self._mailbox, to)]
+    async def delivered(self, to: str, last: str) -> list[str]:
+        """The subjects of what *to* has received, the oldest first, once the letter *last* has come.
+
+        Raises TimeoutError.
+        """
+        async with asyncio.timeout(10):
+            while True:
+                subjects = [str(letter["Subject"]) for letter in letters(self._mailbox, to)]
+                if last in subjects:
+                    return subjects
+                await asyncio.sleep(0.02)
 
     async def _ask(self, method: str, deal: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         answer = await self._crm.request(method, f"/deals/{deal}", json=body)

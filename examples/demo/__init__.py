@@ -1,0 +1,47 @@
+"""`takeback demo`: both stories, played against running services and told on the terminal."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from examples.client import Refused
+from examples.demo.cast import deal_cast, game_cast
+from examples.demo.deal import play_deal
+from examples.demo.fighter import play_fighter
+from examples.demo.stage import NoExamples, Stage
+from examples.demo.telling import Telling
+from takeback.cli import DEFAULT_DATA, Data, fail, run
+from takeback.data_folder import DataFolder
+from takeback.example import Installation
+from takeback.stack import reach
+
+
+def command(
+    data: Data = DEFAULT_DATA,
+    seed: Annotated[int | None, typer.Option(help="Names, ids and amounts follow from it. [default: any]")] = None,
+) -> None:
+    """Play both stories against the stack that runs on the data folder; where none runs, start one and stop it after."""
+    try:
+        run(_demo(data, secrets.randbelow(10_000) if seed is None else seed))
+    except (Refused, NoExamples) as reason:
+        fail(reason)
+
+
+async def play(installation: Installation, seed: int, console: Console) -> None:
+    """Both stories. Raises `Refused` where a service refuses what the story needs, and NoExamples."""
+    tell = Telling(console)
+    async with Stage(installation) as stage:
+        await play_fighter(stage, game_cast(seed), tell)
+        await play_deal(stage, deal_cast(seed), tell)
+
+
+async def _demo(data: Path, seed: int) -> None:
+    console = Console(highlight=False, width=max(100, Console().width))
+    async with reach(DataFolder(data)) as installation:
+        console.print(f"Takeback at {installation.urls.http}, seed {seed}")
+        await play(installation, seed, console)
