@@ -80,7 +80,7 @@ acknowledgements = Table(
 PROJECTION = (positions, members, agents, runs, entries, acknowledgements)
 
 # The feed of the live streams, trimmed by age
-feed_epoch = Table("feed_epoch", metadata, Column("only", Boolean, primary_key=True), _text("epoch"))
+feed_epoch = Table("feed_epoch", metadata, Column("single", Boolean, primary_key=True), _text("epoch"))
 feed_heads = Table("feed_heads", metadata, _key("campaign"), _number("seq"))
 feed = Table(
     "feed",

@@ -53,7 +53,7 @@ create index acknowledgements_campaign on acknowledgements (campaign);
 
 -- The feed: what the live streams carry, numbered by campaign in the order of commits. Kept by a rebuild, trimmed by age.
 create table feed_epoch (
-    only boolean primary key default true check (only),
+    single boolean primary key default true check (single),
     epoch text not null
 );
 insert into feed_epoch (epoch) values (replace(gen_random_uuid()::text, '-', ''));
