@@ -1,0 +1,1 @@
+"""Reversals: an approved plan taken step by step, each at most once, each verified (G8, G9, G10, J19)."""
