@@ -9,7 +9,6 @@ from typing import Any
 import asyncpg
 
 from recorder.journal import Journal, NewRecord, Unit
-from recorder.journal.vault import Vault
 from recorder.security_log import SecurityLog
 from takeback import json
 from takeback.auth import Caller
@@ -43,10 +42,9 @@ class CampaignSettings:
 class Campaigns:
     """The use cases of a campaign's administration; only owners and only people change it."""
 
-    def __init__(self, pool: asyncpg.Pool, journal: Journal, vault: Vault, security: SecurityLog) -> None:
+    def __init__(self, pool: asyncpg.Pool, journal: Journal, security: SecurityLog) -> None:
         self._pool = pool
         self._journal = journal
-        self._vault = vault
         self.security = security
         self._settings: dict[str, CampaignSettings] = {}
 
@@ -70,7 +68,6 @@ class Campaigns:
             )  # fmt: skip
             for sub, role, email in members:
                 await tx.execute("insert into members values ($1, $2, $3, $4)", campaign, sub, role, email)
-            await self._vault.create_keys(tx, campaign)
         return await self._described(campaign)
 
     async def describe(self, campaign: str, caller: Caller) -> dict[str, Any]:
