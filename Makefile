@@ -1,0 +1,60 @@
+# Takeback. `make` alone lists what there is; everything works from a fresh clone with Python 3.11 and make.
+.DEFAULT_GOAL := help
+.PHONY: help setup run demo test check bench faults verify format requirements
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+DATA ?= data
+ARGS ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help: ## Say what each target does
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.takeback ## Make .venv with the `takeback` command in it; at once when nothing changed
+
+run: setup ## Start everything with embedded servers on data/ (DATA=…); prints where to look and which tokens to use
+	$(BIN)/takeback serve --data $(DATA) $(ARGS)
+
+demo: setup ## Play both stories against the running stack, or one started for the time being
+	$(BIN)/takeback demo --data $(DATA) $(ARGS)
+
+test: setup ## Run the tests, against real servers that they start themselves
+	$(BIN)/pytest $(ARGS)
+
+check: setup verify ## Format, lint, types, layers, and generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## Measure against floors taken in the same run
+	$(BIN)/python -m tests.bench $(ARGS)
+
+faults: setup ## Kill the recorder twenty times at every point where it could hurt
+	TAKEBACK_FAULT_ROUNDS=20 $(BIN)/pytest -m faults --timeout=1800 $(ARGS)
+
+verify: setup ## See that generated files (schemas, AsyncAPI, OpenAPI) are what the code says
+	$(BIN)/python -m takeback.schemas --check
+
+format: setup ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+requirements: setup ## Resolve pyproject.toml into the hashed requirements files
+	$(COMPILE) --output-file=requirements.txt pyproject.toml
+	$(COMPILE) --extra=embedded --extra=dev --constraint=requirements.txt --output-file=requirements-dev.txt pyproject.toml
+
+# Hashes of the public index's files, and no host's name: the files are the same wherever they come from.
+COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
+	--strip-extras --all-build-deps --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+.venv/.requirements: requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Takeback needs Python 3.11; $(PYTHON) is " + sys.version.split()[0] + ". Name one: make PYTHON=/path/to/python3.11" if sys.version_info[:2] != (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.txt
+	@touch $@
+
+.venv/.takeback: .venv/.requirements pyproject.toml
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
