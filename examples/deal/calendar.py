@@ -100,13 +100,18 @@ async def posting_letters(pool: asyncpg.Pool[Any], post: Post) -> AsyncIterator[
     written = asyncio.Event()
     written.set()
     async with pool.acquire() as listener:
-        await listener.add_listener("calendar_letters", lambda *_: written.set())
+
+        def on_written(*_: object) -> None:
+            written.set()
+
+        await listener.add_listener("calendar_letters", on_written)
         task = asyncio.create_task(_post_all(pool, post, written))
         try:
             yield
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            await listener.remove_listener("calendar_letters", on_written)
 
 
 async def _post_all(pool: asyncpg.Pool[Any], post: Post, written: asyncio.Event) -> None:

@@ -67,12 +67,12 @@ class Company:
         """The meetings about a deal that are in the calendar now."""
         return [dict(row) for row in await self._pool.fetch("select * from calendar.meetings where deal = $1", deal)]
 
-    async def delivered(self, to: str, last: str) -> list[str]:
+    async def delivered(self, to: str, last: str, *, seconds: float = 10) -> list[str]:
         """The subjects of what *to* has received, the oldest first, once the letter *last* has come.
 
-        Raises TimeoutError.
+        Raises TimeoutError when it has not come in so many *seconds*.
         """
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(seconds):
             while True:
                 subjects = [str(letter["Subject"]) for letter in letters(self._mailbox, to)]
                 if last in subjects:

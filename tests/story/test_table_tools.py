@@ -61,24 +61,19 @@ async def fight(server: ToolServer, tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", WRITE_TOOLS)
-async def test_a_call_and_its_undo_leave_the_exact_rows(tool: str, server: ToolServer, game: Game) -> None:
-    """E1: 15 write tools, each with its snapshot."""
+async def test_an_undo_brings_back_the_exact_rows_and_its_own_undo_those_of_the_call(
+    tool: str, server: ToolServer, game: Game
+) -> None:
+    """E1, S12: 15 write tools, each with its snapshot; a reversal has its own undo, which gives the state before it."""
     await fight(server, tool)
     before = await game.rows(ADVENTURE)
     declared = await call(server, tool, "ent_1", **CALLS[tool])
-    assert await game.rows(ADVENTURE) != before
-    assert declared["undo"]["kind"] == "compensate"
-    assert (await undo(server, declared["undo"], "ent_2"))["outcome"] == "reverted"
-    assert await game.rows(ADVENTURE) == before
-
-
-@pytest.mark.parametrize("tool", WRITE_TOOLS)
-async def test_an_undo_can_itself_be_taken_back(tool: str, server: ToolServer, game: Game) -> None:
-    """S12: a reversal has its own undo, which gives the state before it."""
-    await fight(server, tool)
-    declared = await call(server, tool, "ent_1", **CALLS[tool])
     called = await game.rows(ADVENTURE)
+    assert called != before
+    assert declared["undo"]["kind"] == "compensate"
     reverted = await undo(server, declared["undo"], "ent_2")
+    assert reverted["outcome"] == "reverted"
+    assert await game.rows(ADVENTURE) == before
     assert (await undo(server, reverted["undo"], "ent_3"))["outcome"] == "reverted"
     assert await game.rows(ADVENTURE) == called
 
