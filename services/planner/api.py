@@ -1,0 +1,78 @@
+"""The planner over HTTP: plans, decisions, one-call undo, graph and links (contract.md, Planner)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from planner.confirming import Confirming
+from planner.decisions import Decisions
+from planner.fact import in_order
+from planner.planning import Planning
+from planner.undoing import Undoing
+from takeback.auth import Caller, Verifier
+from takeback.errors import not_found
+from takeback.messages.plan import PlanDecision, PlanRequest, UndoRequest
+from takeback.web import answer, checked_id, read
+
+_LONGEST_WAIT_SECONDS = 60
+Wait = Annotated[float, Query(ge=0, le=_LONGEST_WAIT_SECONDS)]
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
+
+
+def router(
+    verifier: Verifier, planning: Planning, decisions: Decisions, undoing: Undoing, confirming: Confirming
+) -> APIRouter:
+    """The door; each route parses, asks a use case and answers."""
+    routes = APIRouter()
+
+    async def caller(request: Request) -> Caller:
+        return await verifier.caller(request.headers.get("authorization"))
+
+    @routes.post("/v1/campaigns/{campaign}/plans")
+    async def propose(campaign: str, request: Request, key: Key = None) -> Response:
+        who, wanted = await caller(request), await read(request, PlanRequest)
+        return answer((await planning.propose(checked_id(campaign), who, wanted, key)).wire(), 201)
+
+    @routes.get("/v1/plans/{plan}")
+    async def plan_of(plan: str, request: Request) -> Response:
+        return answer((await planning.seen(checked_id(plan), await caller(request))).plan.wire())
+
+    @routes.get("/v1/plans/{plan}/record")
+    async def record_of(plan: str, request: Request) -> Response:
+        state = await planning.seen(checked_id(plan), await caller(request))
+        if state.record is None:
+            raise not_found()
+        return answer(state.record.wire())
+
+    @routes.post("/v1/plans/{plan}/decision")
+    async def decide(plan: str, request: Request, wait: Wait = 0) -> Response:
+        who, decision = await caller(request), await read(request, PlanDecision)
+        state = await decisions.decide(checked_id(plan), who, decision, wait)
+        record = state.record.wire() if state.record is not None else None
+        return answer({"plan": state.plan.wire(), "record": record}, 200 if state.ended else 202)
+
+    @routes.post("/v1/campaigns/{campaign}/interactions/{interaction}/undo")
+    async def undo(campaign: str, interaction: str, request: Request, key: Key = None) -> Response:
+        who, wanted = await caller(request), await read(request, UndoRequest)
+        undone = await undoing.undo(checked_id(campaign), checked_id(interaction), who, wanted, key)
+        return answer(undone.wire(), 200 if undone.finished else 202)
+
+    @routes.get("/v1/runs/{run}/graph")
+    async def graph(run: str, request: Request) -> Response:
+        who = await caller(request)
+        campaign = await planning.store.campaign_of_run(checked_id(run))
+        await planning.store.require(campaign, who)
+        assert campaign is not None
+        facts, links = await planning.graph(campaign, run, await planning.now(campaign))
+        return answer(
+            {"entries": [fact.entry.wire() for fact in in_order(facts)], "links": [link.wire() for link in links]}
+        )
+
+    @routes.post("/v1/links/{link}/confirm")
+    async def confirm(link: str, request: Request) -> Response:
+        return answer((await confirming.confirm(checked_id(link), await caller(request))).wire())
+
+    return routes

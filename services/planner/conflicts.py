@@ -1,0 +1,155 @@
+"""What stands between each step and its reversal, seen before anybody decides: field by field (G4, G8, S3, S11). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.fact import Fact, in_order
+from takeback import json
+from takeback.messages.plan import Conflict, ConflictField
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A record as the recorder saw it for this plan; *error* says why it could not be seen."""
+
+    resource: str
+    exists: bool = True
+    version: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+Observations = Mapping[tuple[str, str], Observed]
+"""By tool server and resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How a step meets the world: the version it will ask for, the one there now, whose change it waits for."""
+
+    resource: str | None = None
+    if_version: str | None = None
+    observed_version: str | None = None
+    expects: str | None = None
+    conflict: Conflict | None = None
+    unseen: str | None = None
+
+
+def outlooks(steps: Sequence[Fact], observations: Observations, history: Iterable[Fact]) -> dict[str, Outlook]:
+    """The outlook of each of *steps*, which stand in the order in which they will be taken back.
+
+    *history* holds the entries of the campaign that changed these records. What an earlier step of the same plan takes back
+    is no conflict for a later one (S11): the records are played through, step by step.
+    """
+    writers = in_order_of_time(history)
+    world: dict[tuple[str, str], dict[str, Any]] = {}
+    changed_by: dict[tuple[str, str], str] = {}
+    found: dict[str, Outlook] = {}
+    for step in steps:
+        if step.entry.status == "reverted":
+            found[step.id] = Outlook(next(iter(step.changed), None), expected_version(step, writers))
+            continue
+        found[step.id] = _outlook(step, observations, writers, world, changed_by)
+    return found
+
+
+def expected_version(step: Fact, writers: Sequence[Fact], resource: str | None = None) -> str | None:
+    """The version at which the record stands if only what the journal knows, and has since cancelled out, happened to it.
+
+    Taken back calls leave a record as it was, at the version of their reversal (S6). Where anything else was written after
+    *step*, it is the version that *step* left. *resource* is its first record unless named.
+    """
+    primary = next(iter(step.changed), None)
+    resource = resource or primary
+    version = _own_version(step, resource, first=resource == primary)
+    if resource is None or version is None:
+        return version
+    after = [fact for fact in writers if resource in fact.changed and _later(fact, step) and fact.happened]
+    statuses = {fact.id: fact.entry.status for fact in [*writers, step]}
+    if not after or not all(_cancelled(fact, statuses) for fact in after):
+        return version
+    last = next((fact for fact in reversed(after) if fact.is_reversal), None)
+    effect = last.effect_on(resource) if last is not None else None
+    return effect.version if effect is not None and effect.version is not None else version
+
+
+def in_order_of_time(facts: Iterable[Fact]) -> list[Fact]:
+    """*facts* of any runs by the time of their first record; inside a run by its order."""
+    return sorted(in_order(facts), key=lambda fact: fact.at)
+
+
+def _outlook(
+    step: Fact,
+    observations: Observations,
+    writers: Sequence[Fact],
+    world: dict[tuple[str, str], dict[str, Any]],
+    changed_by: dict[tuple[str, str], str],
+) -> Outlook:
+    fields: list[ConflictField] = []
+    moved = False
+    expects: str | None = None
+    unseen: str | None = None
+    for resource in step.changed:
+        key = (step.entry.server, resource)
+        seen = observations.get(key)
+        if seen is None or seen.error is not None:
+            unseen = unseen or (seen.error if seen is not None and seen.error else "it was not asked for")
+        else:
+            state = world.setdefault(key, dict(seen.fields) if seen.exists else {})
+            fields += _differing(step, resource, state)
+            if key not in changed_by:
+                expected = expected_version(step, writers, resource)
+                moved = moved or (expected is not None and seen.version != expected)
+        expects = expects or changed_by.get(key)
+        changed_by[key] = step.id
+    primary = next(iter(step.changed), None)
+    seen = observations.get((step.entry.server, primary)) if primary is not None else None
+    return Outlook(
+        resource=primary,
+        if_version=expected_version(step, writers),
+        observed_version=seen.version if seen is not None else None,
+        expects=expects,
+        conflict=Conflict(fields=fields) if fields or moved else None,
+        unseen=unseen,
+    )
+
+
+def _differing(step: Fact, resource: str, state: dict[str, Any]) -> list[ConflictField]:
+    """The fields of *step* that hold something else than it wrote; *state* then stands as after its reversal."""
+    effect = step.effect_on(resource)
+    differing: list[ConflictField] = []
+    for change in effect.changes if effect is not None else ():
+        now = state.get(change.field)
+        if not _same(now, change.new) and change.field not in (effect.may_change if effect is not None else ()):
+            differing.append(ConflictField(field=change.field, was=change.old, wrote=change.new, now=now))
+        state[change.field] = change.old
+    return differing
+
+
+def _same(one: Any, other: Any) -> bool:
+    return json.dumps(one) == json.dumps(other)
+
+
+def _own_version(step: Fact, resource: str | None, *, first: bool) -> str | None:
+    undo = step.entry.undo
+    effect = step.effect_on(resource) if resource is not None else None
+    left = effect.version if effect is not None else None
+    if first:
+        return undo.if_version or left
+    return (undo.if_versions or {}).get(resource or "", left)
+
+
+def _later(fact: Fact, step: Fact) -> bool:
+    if fact.entry.run == step.entry.run:
+        return fact.seq > step.seq
+    return fact.at > step.at
+
+
+def _cancelled(fact: Fact, statuses: Mapping[str, str]) -> bool:
+    if fact.entry.status == "reverted":
+        return True
+    original = statuses.get(fact.entry.reverts or "")
+    return fact.is_reversal and fact.entry.status == "committed" and original == "reverted"

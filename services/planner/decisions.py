@@ -1,0 +1,132 @@
+"""Deciding a plan: a person's word on exactly what was read, a fact once the recorder has appended it (G5, G6, G7)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from planner.choices import authority, check, is_same, to_be_judged
+from planner.folding import PlanState
+from planner.planning import Planning
+from planner.waiting import Waiting
+from takeback.auth import Caller
+from takeback.errors import Problem, human_required, not_authorised
+from takeback.ids import new_id
+from takeback.inbox import Inbox
+from takeback.messages.campaign import Role
+from takeback.messages.plan import Plan, PlanDecision
+from takeback.metrics import PLANS
+from takeback.rpc import Rpc
+from takeback.subjects import RPC_APPEND
+
+
+class Decisions:
+    """Takes decisions in, and waits for what becomes of them."""
+
+    def __init__(self, planning: Planning, inbox: Inbox, rpc: Rpc, waiting: Waiting) -> None:
+        self._planning = planning
+        self._inbox = inbox
+        self._rpc = rpc
+        self._waiting = waiting
+
+    async def decide(self, plan_id: str, caller: Caller, decision: PlanDecision, wait_seconds: float) -> PlanState:
+        """Appends *decision*; answers the plan's state, at the latest after *wait_seconds*.
+
+        Raises `Problem` 403 without authority over a step (the recorder logs it), 409 ``digest-mismatch``,
+        ``already-decided`` or ``plan-stale`` (which names a fresh plan), 422 for a choice that does not fit. Saying the same
+        again is answered with what became of it.
+        """
+        state = await self._planning.seen(plan_id, caller)
+        if not caller.is_human:
+            raise human_required("decide a plan")
+        plan = state.plan
+        capacity = await self._authority(plan, caller, decision)
+        facts = await self._planning.store.facts(plan.campaign, [step.entry for step in plan.steps])
+        check(plan, decision, {fact.id: _changed_fields(fact.effects) for fact in facts})
+        if state.decided is None:
+            if decision.decision == "approve":
+                await self._still_holds(plan, caller)
+            await self._append(plan, caller, capacity, decision)
+        return await self.outcome(plan.id, decision, wait_seconds, caller)
+
+    async def outcome(self, plan_id: str, decision: PlanDecision, wait_seconds: float, caller: Caller) -> PlanState:
+        """The state of a decided plan; for an approved one once its reversal has ended, or *wait_seconds* are over."""
+        state = await self.wait(plan_id, wait_seconds if decision.decision == "approve" else 0)
+        if state.decided is None or not is_same(state.decided, decision) or state.decided.by.sub != caller.sub:
+            by = state.decided.by.sub if state.decided is not None else "nobody"
+            raise Problem(
+                409,
+                "already-decided",
+                f"{by} has decided this plan otherwise before. Nothing was changed.",
+                plan=plan_id,
+            )
+        return state
+
+    async def wait(self, plan_id: str, seconds: float) -> PlanState:
+        """The state of the plan, once it has ended or *seconds* are over."""
+        with self._waiting.for_plan(plan_id) as ended:
+            state = await self._now(plan_id)
+            if state.ended or seconds <= 0:
+                return state
+            try:
+                await asyncio.wait_for(ended.wait(), seconds)
+            except TimeoutError:
+                await self._inbox.catch_up(state.plan.campaign)
+        return await self._now(plan_id)
+
+    async def approve(self, plan: Plan, caller: Caller, decision: PlanDecision) -> None:
+        """Appends the approval of a plan that was made in the same breath; the recorder asks for the authority again."""
+        await self._append(plan, caller, await self._authority(plan, caller, decision), decision)
+
+    async def _authority(self, plan: Plan, caller: Caller, decision: PlanDecision) -> str:
+        role = await self._role(plan.campaign, caller)
+        facts = await self._planning.store.facts(plan.campaign, to_be_judged(plan, decision))
+        held = authority(caller.sub, role, facts)
+        if held is None:
+            # The recorder refuses it too, and only it keeps the security log.
+            await self._append(plan, caller, None, decision)
+            raise not_authorised("take back every step of this plan that is not left out")
+        return held
+
+    async def _role(self, campaign: str, caller: Caller) -> Role | None:
+        return await self._planning.store.role(campaign, caller.sub)
+
+    async def _still_holds(self, plan: Plan, caller: Caller) -> None:
+        """Raises 409 ``plan-stale`` with a fresh plan when the world has moved past *plan* (G6)."""
+        now = await self._planning.now(plan.campaign)
+        fresh = await self._planning.draft(new_id("pln"), plan.campaign, plan.targets, now)
+        if fresh.plan.digest == plan.digest:
+            return
+        await self._planning.append(fresh, caller, supersedes=plan.id)
+        PLANS.labels("stale").inc()
+        raise stale(fresh.plan)
+
+    async def _append(self, plan: Plan, caller: Caller, capacity: str | None, decision: PlanDecision) -> None:
+        by: dict[str, Any] = {"sub": caller.sub, "kind": caller.kind, "authority": capacity}
+        body = decision.wire() | {"plan": plan.id, "campaign": plan.campaign}
+        await self._rpc.request(
+            RPC_APPEND,
+            {"id": f"{plan.id}-decided", "type": "plan.decided", "campaign": plan.campaign, "by": by, "body": body},
+        )
+        PLANS.labels("approved" if decision.decision == "approve" else "rejected").inc()
+        await self._inbox.catch_up(plan.campaign)
+
+    async def _now(self, plan_id: str) -> PlanState:
+        state = await self._planning.state(plan_id)
+        assert state is not None, "a plan that was proposed is in the journal"
+        return state
+
+
+def stale(fresh: Plan) -> Problem:
+    """The world has moved past the plan; *fresh* is what it means now."""
+    return Problem(
+        409,
+        "plan-stale",
+        f"Since this plan was made something changed that it depends on. Nothing was changed; decide /v1/plans/{fresh.id}.",
+        plan=fresh.id,
+        href=f"/v1/plans/{fresh.id}",
+    )
+
+
+def _changed_fields(effects: list[Any]) -> list[str]:
+    return [change.field for effect in effects for change in effect.changes]
