@@ -1,0 +1,468 @@
+"""append_v1: whole units or none, the rules under their locks, and a chain that stays exact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recorder.journal import (
+    Appended,
+    Fence,
+    Holds,
+    Idempotency,
+    Interaction,
+    Journal,
+    JournalReader,
+    NewRecord,
+    Refused,
+    Unit,
+    Unwritable,
+)
+from recorder.journal.chain import GENESIS, hash_of
+from recorder.journal.fsck import fsck
+from takeback.ids import new_id
+from tests.integration.journal_units import change, journal_on, opened
+
+
+async def refused(journal: Journal, unit: Unit) -> Refused:
+    with pytest.raises(Refused) as caught:
+        await journal.append(unit)
+    return caught.value
+
+
+async def test_append_answers_a_durable_place_in_the_chain(postgres_url: str) -> None:
+    """J2, J13: seq, time, hash and label come back once the record is committed."""
+    async with journal_on(postgres_url) as (journal, pool):
+        first = await journal.append(opened("run_1"))
+        intent = await journal.append(change("pending", entry="ent_1", run="run_1", key="cmp_1"))
+        end = await journal.append(
+            change("committed", entry="ent_1", run="run_1", key="cmp_1", expect=["pending"], fence=1, published=True)
+        )
+        records = await JournalReader(pool).records("run_1")
+
+    assert [record.seq for record in records] == [1, 2, 3]
+    assert records[0].previous_hash == GENESIS
+    assert [record.hash for record in records] == [hash_of(record) for record in records]
+    assert [record.previous_hash for record in records[1:]] == [record.hash for record in records[:-1]]
+    assert (first.records[0].after, intent.records[0].after, end.records[0].after) == (0, None, 1)
+    assert (intent.records[0].label, end.records[0].label) == (1, None)
+    assert (intent.fence, end.fence) == (1, 2)
+
+
+async def test_the_entry_stands_as_its_latest_record_says(postgres_url: str) -> None:
+    """J5: label and times are the database's, the rest is the record's body."""
+    async with journal_on(postgres_url) as (journal, pool):
+        await journal.append(opened("run_1"))
+        intent = await journal.append(change("pending", entry="ent_1", run="run_1"))
+        end = await journal.append(change("committed", entry="ent_1", run="run_1", expect=["pending"]))
+        reader = JournalReader(pool)
+        entry = await reader.entry("ent_1")
+        of_run = await reader.entries_of_run("run_1")
+
+    assert entry is not None
+    assert of_run == [entry]
+    assert entry.public["label"] == "e1"
+    assert entry.created_at == intent.records[0].at
+    assert entry.concluded_at == end.records[0].at
+    assert entry.public["status"] == "committed"
+    assert "compensationToken" not in entry.public["undo"]
+    assert entry.entry["undo"]["compensationToken"] == {"sealed": "c2VjcmV0"}
+
+
+async def test_one_pending_writer_per_key(postgres_url: str) -> None:
+    """J19: whatever Redis says."""
+    async with journal_on(postgres_url) as (journal, _):
+        await journal.append(opened("run_1"))
+        await journal.append(change("pending", entry="ent_1", run="run_1", key="k"))
+        second = await refused(journal, change("pending", entry="ent_2", run="run_1", key="k"))
+        await journal.append(change("in_doubt", entry="ent_1", run="run_1", key="k", expect=["pending"]))
+        await journal.append(change("pending", entry="ent_2", run="run_1", key="k"))
+
+    assert (second.reason, second.detail) == ("writer-pending", "ent_1")
+
+
+async def test_an_intent_that_read_an_older_fence_is_refused(postgres_url: str) -> None:
+    """J19: the pre-state that it carries may have been replaced."""
+    async with journal_on(postgres_url) as (journal, _):
+        await journal.append(opened("run_1"))
+        await journal.append(change("pending", entry="ent_1", run="run_1", key="k", fence=0))
+        await journal.append(change("committed", entry="ent_1", run="run_1", key="k", expect=["pending"]))
+        moved = await refused(journal, change("pending", entry="ent_2", run="run_1", key="k", fence=1))
+
+    assert (moved.reason, moved.detail) == ("fence-moved", "2")
+
+
+async def test_one_claim_per_entry(postgres_url: str) -> None:
+    """G9: a reversal that is pending, in doubt, unverified or done keeps others out; a failed one does not."""
+    async with journal_on(postgres_url) as (journal, _):
+        await journal.append(opened("run_1"))
+        await journal.append(change("pending", entry="rev_1", run="run_1", reverts="ent_1"))
+        for status, before in (("in_doubt", "pending"), ("unverified", "in_doubt"), ("committed", "unverified")):
+            await journal.append(change(status, entry="rev_1", run="run_1", reverts="ent_1", expect=[before]))  # type: ignore[arg-type, list-item]
+            second = await refused(journal, change("pending", entry="rev_2", run="run_1", reverts="ent_1"))
+            assert (second.reason, second.detail) == ("already-claimed", "rev_1")
+        await journal.append(change("reverted", entry="rev_1", run="run_1", reverts="ent_1", expect=["committed"]))
+        await journal.append(change("pending", entry="rev_2", run="run_1", reverts="ent_1"))
+
+
+async def test_a_status_changes_only_from_where_the_caller_saw_it(postgres_url: str) -> None:
+    """J7: a late outcome does not overwrite what was settled meanwhile."""
+    async with journal_on(postgres_url) as (journal, _):
+        await journal.append(opened("run_1"))
+        await journal.append(change("pending", entry="ent_1", run="run_1"))
+        await journal.append(change("committed", entry="ent_1", run="run_1", expect=["pending", "in_doubt"]))
+        late = await refused(journal, change("failed", entry="ent_1", run="run_1", expect=["pending"]))
+        again = await refused(journal, change("pending", entry="ent_1", run="run_1"))
+        absent = await refused(journal, change("failed", entry="ent_9", run="run_1", expect=["pending"]))
+
+    assert (late.reason, late.detail) == ("status-changed", "committed")
+    assert (again.reason, again.detail) == ("status-changed", "committed")
+    assert (absent.reason, absent.detail) == ("status-changed", "absent")
+
+
+async def test_an_idempotency_key_answers_with_its_entry_and_refuses_another_body(postgres_url: str) -> None:
+    """J2: the key is stored in the intent's own commit."""
+    claim = Idempotency("ann", "/v1/runs/run_1/calls", "key", "hash", "ent_1")
+    async with journal_on(postgres_url) as (journal, pool):
+        await journal.append(opened("run_1"))
+        await journal.append(change("pending", entry="ent_1", run="run_1", idempotency=claim))
+        same = await refused(
+            journal, change("pending", entry="ent_2", run="run_1", idempotency=replace(claim, entry="ent_2"))
+        )
+        other = await refused(
+            journal, change("pending", entry="ent_2", run="run_1", idempotency=replace(claim, body_hash="another"))
+        )
+        await pool.execute("update idempotency set created_at = now() - interval '8 days'")
+        await journal.append(
+            change(
+                "pending", entry="ent_2", run="run_1", idempotency=replace(claim, entry="ent_2", body_hash="another")
+            )
+        )
+
+    assert (same.reason, same.detail) == ("idempotency-replay", "ent_1")
+    assert (other.reason, other.detail) == ("idempotency-conflict", "ent_1")
+
+
+async def test_an_interaction_belongs_to_the_run_that_named_it_first(postgres_url: str) -> None:
+    """An interaction id is unique in its campaign."""
+    async with journal_on(postgres_url) as (journal, _):
+        for run in ("run_1", "run_2"):
+            await journal.append(opened(run))
+        for entry in ("ent_1", "ent_2"):
+            await journal.append(
+                change("pending", entry=entry, run="run_1", interaction=Interaction("cmp_1", "int_1", "run_1"))
+            )
+        taken = await refused(
+            journal, change("pending", entry="ent_3", run="run_2", interaction=Interaction("cmp_1", "int_1", "run_2"))
+        )
+        await journal.append(
+            change("pending", entry="ent_3", run="run_2", interaction=Interaction("cmp_2", "int_1", "run_2"))
+        )
+
+    assert (taken.reason, taken.detail) == ("interaction-taken", "run_1")
+
+
+async def test_what_a_reversal_holds_is_refused_to_others_until_it_lets_go(postgres_url: str) -> None:
+    """A plan holds still while it runs."""
+    async with journal_on(postgres_url) as (journal, _):
+        await journal.append(opened("run_1"))
+        await journal.append(
+            change("pending", entry="rev_1", run="run_1", holds=Holds("cmp_1", taken=["crm://1"], owner="pln_1"))
+        )
+        held = await refused(
+            journal, change("pending", entry="ent_1", run="run_1", holds=Holds("cmp_1", checked=["crm://0", "crm://1"]))
+        )
+        await journal.append(
+            change("pending", entry="rev_2", run="run_1", holds=Holds("cmp_1", checked=["crm://1"], owner="pln_1"))
+        )
+        await journal.append(
+            change(
+                "committed",
+                entry="rev_1",
+                run="run_1",
+                expect=["pending"],
+                holds=Holds("cmp_1", owner="pln_1", released=True),
+            )
+        )
+        await journal.append(
+            change("pending", entry="ent_1", run="run_1", holds=Holds("cmp_1", checked=["crm://0", "crm://1"]))
+        )
+
+    assert (held.reason, held.detail) == ("reversal-running", "crm://1")
+
+
+async def test_a_closed_or_paused_run_takes_no_call_and_still_takes_its_outcomes(postgres_url: str) -> None:
+    """J14: the chain goes on after the run closed."""
+
+    def say(type_: str) -> Unit:
+        return Unit([NewRecord("run_1", "cmp_1", new_id("rec"), type_, b"{}", published=True)])
+
+    async with journal_on(postgres_url) as (journal, _):
+        await journal.append(opened("run_1"))
+        await journal.append(change("pending", entry="ent_1", run="run_1", stream_open=True))
+        await journal.append(say("run.paused"))
+        paused = await refused(journal, change("pending", entry="ent_2", run="run_1", stream_open=True))
+        await journal.append(say("run.resumed"))
+        await journal.append(change("pending", entry="ent_2", run="run_1", stream_open=True))
+        await journal.append(say("run.closed"))
+        closed = await refused(journal, change("pending", entry="ent_3", run="run_1", stream_open=True))
+        await journal.append(change("committed", entry="ent_1", run="run_1", expect=["pending"]))
+        missing = await refused(journal, change("pending", entry="ent_3", run="run_9"))
+
+    assert (paused.reason, closed.reason, missing.reason) == ("run-paused", "run-closed", "stream-missing")
+
+
+async def test_a_record_that_is_there_already_is_answered_with_its_place(postgres_url: str) -> None:
+    """A command that is sent twice is one fact."""
+    unit = Unit([NewRecord("cmp_1", "cmp_1", "rec_x", "plan.proposed", b"{}", kind="campaign")], once="rec_x")
+    async with journal_on(postgres_url) as (journal, _):
+        await journal.append(
+            Unit([NewRecord("cmp_1", "cmp_1", new_id("rec"), "campaign.opened", b"{}", kind="campaign")])
+        )
+        answers = await asyncio.gather(*(journal.append(unit) for _ in range(3)), return_exceptions=True)
+        again = await refused(journal, unit)
+
+    assert sum(isinstance(answer, Appended) for answer in answers) == 1
+    assert {answer.seq for answer in answers if isinstance(answer, Refused)} == {2}
+    assert (again.reason, again.detail, again.seq) == ("duplicate-record", "cmp_1", 2)
+
+
+async def test_a_unit_that_is_refused_writes_nothing_of_itself(postgres_url: str) -> None:
+    """J3: not its records, not its key, not its interaction, not its fence."""
+    async with journal_on(postgres_url) as (journal, pool):
+        await journal.append(opened("run_1"))
+        await journal.append(change("pending", entry="ent_1", run="run_1", key="k"))
+        await refused(
+            journal,
+            change(
+                "pending",
+                entry="ent_2",
+                run="run_1",
+                key="k",
+                idempotency=Idempotency("ann", "/p", "key", "hash", "ent_2"),
+                interaction=Interaction("cmp_1", "int_1", "run_1"),
+                holds=Holds("cmp_1", taken=["crm://1"], owner="pln_1"),
+            ),
+        )
+        counts = await pool.fetchrow(
+            "select (select count(*) from records), (select count(*) from idempotency), (select count(*) from interactions),"
+            " (select count(*) from holds), (select value from fences where serial_key = 'k')"
+        )
+    assert tuple(counts) == (2, 0, 0, 0, 1)
+
+
+@pytest.mark.parametrize("bad", ["nul \x00", "half a pair \ud800", "x" * 3000])
+async def test_what_the_database_cannot_keep_is_refused_before_it_meets_others(postgres_url: str, bad: str) -> None:
+    """J3: hostile input spoils no group."""
+    async with journal_on(postgres_url) as (journal, _):
+        await journal.append(opened("run_1"))
+        unit = change(
+            "pending", entry="ent_1", run="run_1", idempotency=Idempotency("ann", "/v1/runs", bad, "hash", "ent_1")
+        )
+        good = [journal.append(change("pending", entry=f"ent_g{i}", run="run_1")) for i in range(5)]
+        with pytest.raises(Unwritable):
+            await journal.append(unit)
+        answers = await asyncio.gather(*good)
+
+    assert [answer.records[0].label for answer in answers] == [1, 2, 3, 4, 5]
+
+
+async def test_a_transaction_writes_other_tables_in_the_same_commit(postgres_url: str) -> None:
+    """J2: a member and the record that says so stand or fall together."""
+    opening = Unit([NewRecord("cmp_1", "cmp_1", new_id("rec"), "campaign.opened", b"{}", kind="campaign")])
+    insert = "insert into members (campaign, sub, role) values ('cmp_1', $1, 'owner')"
+    async with journal_on(postgres_url) as (journal, pool):
+        async with journal.transaction() as transaction:
+            await transaction.append(opening)
+            await transaction.execute(insert, "ann")
+        with pytest.raises(ZeroDivisionError):
+            async with journal.transaction() as transaction:
+                await transaction.append(
+                    Unit([NewRecord("cmp_1", "cmp_1", new_id("rec"), "member.changed", b"{}", kind="campaign")])
+                )
+                await transaction.execute(insert, "bob")
+                raise ZeroDivisionError
+        members = [row["sub"] for row in await pool.fetch("select sub from members")]
+        records = await JournalReader(pool).records("cmp_1")
+
+    assert members == ["ann"]
+    assert [record.type for record in records] == ["campaign.opened"]
+
+
+async def test_heads_say_what_is_published_and_what_moved(postgres_url: str) -> None:
+    """Consumers compare heads with the recorder."""
+    async with journal_on(postgres_url) as (journal, pool):
+        reader = JournalReader(pool)
+        await journal.append(opened("run_1"))
+        await journal.append(opened("run_2", "cmp_2"))
+        await journal.append(change("pending", entry="ent_1", run="run_1"))
+        end = await journal.append(change("committed", entry="ent_1", run="run_1", expect=["pending"], published=True))
+        await journal.append(change("pending", entry="ent_2", run="run_1"))
+        heads = await reader.heads("cmp_1")
+        moved = await reader.heads("cmp_1", end.records[0].at + timedelta(days=1))
+        first, cursor = await reader.streams(limit=1)
+        second, last = await reader.streams(cursor=cursor, limit=1)
+        events = await reader.events("run_1")
+        later = await reader.events("run_1", after=1)
+        unsettled = await reader.unsettled("cmp_1")
+
+    assert [(head.stream, head.seq, head.hash) for head in heads] == [("run_1", 3, end.records[0].hash.hex())]
+    assert moved == []
+    assert [head.stream for head in (*first, *second)] == ["run_1", "run_2"]
+    assert last is None
+    assert [(event["data"]["seq"], event["data"]["after"]) for event in events] == [(1, 0), (3, 1)]
+    assert later == events[1:]
+    assert [entry.id for entry in unsettled] == ["ent_2"]
+
+
+async def test_the_chain_stays_exact_under_writers_of_two_recorders(postgres_url: str) -> None:
+    """J13, J17, J19: no deadlock, nothing acknowledged is lost, every stream without a gap."""
+    async with journal_on(postgres_url) as (one, pool), journal_on(postgres_url) as (two, _):
+        runs = [f"run_{i}" for i in range(6)]
+        for run in runs:
+            await one.append(opened(run))
+
+        async def caller(number: int) -> list[str]:
+            acknowledged = []
+            for step in range(25):
+                journal = (one, two)[(number + step) % 2]
+                run, key = runs[(number + step) % 6], f"key {(number * step) % 4}"
+                entry = f"ent_{number}_{step}"
+                try:
+                    await journal.append(change("pending", entry=entry, run=run, key=key))
+                except Refused as reason:
+                    assert reason.reason == "writer-pending"
+                    continue
+                acknowledged.append(entry)
+                other = (two, one)[(number + step) % 2]
+                if number % 4 == 0:
+                    async with other.transaction() as transaction:
+                        await transaction.append(change("committed", entry=entry, run=run, key=key, expect=["pending"]))
+                else:
+                    await other.append(
+                        change("committed", entry=entry, run=run, key=key, expect=["pending"], published=True)
+                    )
+            return acknowledged
+
+        entries = [entry for found in await asyncio.gather(*(caller(i) for i in range(24))) for entry in found]
+        stored = {row["id"] for row in await pool.fetch("select id from entries where status = 'committed'")}
+        differences = [str(difference) async for difference in fsck(pool)]
+
+    assert len(entries) > 24
+    assert stored == set(entries)
+    assert differences == []
+
+
+@dataclass
+class Model:
+    """What append_v1 must do, one unit at a time."""
+
+    status: dict[str, str] = field(default_factory=dict)
+    key_of: dict[str, str | None] = field(default_factory=dict)
+    reverts: dict[str, str | None] = field(default_factory=dict)
+    fences: dict[str, int] = field(default_factory=dict)
+    seq: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+
+    def append(self, step: Step) -> tuple[str, str] | tuple[int, int | None, int | None]:
+        """The refusal, or (seq, label, fence)."""
+        now = self.status.get(step.entry)
+        if (step.expect is None) != (now is None) or (step.expect is not None and now not in step.expect):
+            return "status-changed", now or "absent"
+        claiming = ("pending", "in_doubt", "unverified", "committed")
+        if step.reverts and step.status in claiming:
+            for other, reverted in self.reverts.items():
+                if other != step.entry and reverted == step.reverts and self.status[other] in claiming:
+                    return "already-claimed", other
+        if step.key and step.status == "pending":
+            for other, key in self.key_of.items():
+                if other != step.entry and key == step.key and self.status[other] == "pending":
+                    return "writer-pending", other
+        if step.key and step.fence is not None and self.fences.get(step.key, 0) != step.fence:
+            return "fence-moved", str(self.fences.get(step.key, 0))
+        run = self.run_of(step.entry)
+        self.seq[run] = self.seq.get(run, 1) + 1
+        label = None
+        if now is None:
+            label = self.labels[run] = self.labels.get(run, 0) + 1
+            self.reverts[step.entry] = step.reverts
+        self.status[step.entry] = step.status
+        self.key_of[step.entry] = step.key
+        if step.key:
+            self.fences[step.key] = self.fences.get(step.key, 0) + 1
+        return self.seq[run], label, self.fences[step.key] if step.key else None
+
+    @staticmethod
+    def run_of(entry: str) -> str:
+        return f"run_{int(entry[-1]) % 2}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One unit of the model test."""
+
+    entry: str
+    status: str
+    expect: Sequence[str] | None
+    key: str | None
+    fence: int | None
+    reverts: str | None
+
+
+def steps() -> st.SearchStrategy[list[list[Step]]]:
+    statuses = ("pending", "committed", "failed", "in_doubt", "reverting", "reverted", "unverified")
+    step = st.integers(0, 5).flatmap(
+        lambda number: st.builds(
+            Step,
+            entry=st.just(f"ent_{number}"),
+            status=st.sampled_from(statuses),
+            expect=st.none() | st.lists(st.sampled_from(statuses), min_size=3, max_size=6),
+            key=st.sampled_from([None, "a", "b"]),
+            fence=st.none() | st.integers(0, 2),
+            reverts=st.just("ent_original" if number >= 3 else None),
+        )
+    )
+    return st.lists(st.lists(step, min_size=1, max_size=6), min_size=1, max_size=8)
+
+
+@given(groups=steps())
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_append_does_what_its_model_does(postgres_url: str, groups: list[list[Step]]) -> None:
+    """J2, J19, G9: group by group, unit by unit, in the order of their arrival."""
+    prefix = new_id("x")
+
+    def named(step: Step) -> Unit:
+        unit = change(
+            step.status,  # type: ignore[arg-type]
+            entry=f"{prefix}{step.entry}",
+            run=f"{prefix}{Model.run_of(step.entry)}",
+            expect=step.expect,  # type: ignore[arg-type]
+            key=step.key and prefix + step.key,
+            reverts=step.reverts and prefix + step.reverts,
+        )
+        return replace(unit, fence=Fence(prefix + step.key, step.fence) if step.key else None)
+
+    async def play() -> None:
+        model = Model()
+        async with journal_on(postgres_url) as (journal, pool):
+            for run in (f"{prefix}run_0", f"{prefix}run_1"):
+                await journal.append(opened(run))
+            for group in groups:
+                expected = [model.append(step) for step in group]
+                answers = await asyncio.gather(*(journal.append(named(s)) for s in group), return_exceptions=True)
+                assert [seen(answer) for answer in answers] == expected
+            assert [str(difference) async for difference in fsck(pool)] == []
+
+    def seen(answer: Appended | BaseException) -> tuple[object, ...]:
+        if isinstance(answer, Refused):
+            return answer.reason, answer.detail.removeprefix(prefix)
+        assert isinstance(answer, Appended), answer
+        return answer.records[0].seq, answer.records[0].label, answer.fence
+
+    asyncio.run(play())
