@@ -23,7 +23,7 @@ def test_requirements_are_hashed_and_name_no_host_and_no_path(name: str) -> None
     blocks = re.split(r"^(?=[\w.-]+==)", text, flags=re.M)[1:]
     assert len(blocks) == len(pins(name)) > 50
     assert all("--hash=sha256:" in block for block in blocks)
-    assert not re.findall(r"https?:|file:|--index|--find-links|--trusted|^-|@ ", text, re.M)
+    assert not re.findall(r"https?:|file://|--index|--find-links|--trusted|^-|@ ", text, re.M)
 
 
 def test_every_dependency_is_pinned_within_its_bounds() -> None:
