@@ -1,4 +1,4 @@
-"""Intake: from what a tool answered to what the entry says of it: effects, undo, broadcasts, what is unresolved. Pure (J8, J11).
+"""Intake: from what a tool answered to what its entry says: effects, undo, broadcasts, what is unresolved. Pure (J8, J11).
 
 What a result declares outranks the template of its operation; what neither says is built from the state seen before and after.
 """
@@ -41,9 +41,7 @@ class Snapshot:
             return None
         if "failure" in kept:
             return cls(kept["resource"], None, kept["failure"])
-        return cls(
-            kept["resource"], Observation(exists=kept["exists"], version=kept["version"], fields=kept["fields"])
-        )
+        return cls(kept["resource"], Observation(exists=kept["exists"], version=kept["version"], fields=kept["fields"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +128,11 @@ def failed(declared: Declared, resources: Resources) -> Intake:
         unresolved=[*declared.unresolved, *resources.unresolved],
         touched=expected_touched(resources),
     )
+
+
+def observed_effect(snapshot: Snapshot, after: Observation) -> Effect:
+    """What happened to the record of *snapshot*, from its states before and *after* alone."""
+    return _observed(snapshot.resource, snapshot, after)
 
 
 def changes_between(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> list[FieldChange]:

@@ -57,7 +57,7 @@ _NEXT: Final[dict[tuple[EntryStatus | None, Step], EntryStatus]] = {
 }
 
 _TOLD: Final[dict[Step, Told]] = {
-    "ask": Told("entry.awaiting", False),
+    "ask": Told("approval.requested", True),  # the one record that says it: the entry waits, and who was asked
     "deny": Told("entry.denied", True),
     "expire": Told("entry.expired", False),
     "intend": Told("entry.intended", False),

@@ -30,11 +30,11 @@ _RELEASE: Final = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.ca
 _LOST: Final = (RedisError, OSError, TimeoutError)
 
 
-class LockUnavailable(Exception):  # noqa: N818
+class LockUnavailable(Exception):
     """Redis does not answer: nobody can say who is next, so nothing may go on (503, J19)."""
 
 
-class LockBusy(Exception):  # noqa: N818
+class LockBusy(Exception):
     """The name was held by others for as long as the caller would wait."""
 
 

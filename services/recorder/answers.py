@@ -1,0 +1,137 @@
+"""What a caller hears about its entry: contract.md's table of `POST /v1/runs/{r}/calls`, from an entry's status. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import asyncpg
+
+from recorder.drafting import Body, Stands
+from recorder.journal import JournalUnavailable, Refused
+from recorder.journal.events_of import completed, public_view
+from recorder.journal.reading import StoredEntry
+from takeback.errors import Problem, unavailable
+
+JOURNAL_AWAY: Final = (
+    JournalUnavailable,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+)
+"""What is raised while PostgreSQL cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A status and a document; *problem* is set where the entry ended in one (502, 504)."""
+
+    status: int
+    document: dict[str, Any]
+    problem: Problem | None = field(default=None)
+
+
+class Replayed(Exception):
+    """The caller's idempotency key already stands for *entry*: that is the answer, and nothing is forwarded again."""
+
+    def __init__(self, entry: str) -> None:
+        super().__init__(entry)
+        self.entry = entry
+
+
+def public_entry(
+    body: Body, label: int | None, created_at: datetime | None, concluded_at: datetime | None
+) -> dict[str, Any]:
+    """The entry in *body* as others may see it (contract.md, Entry)."""
+    return completed(public_view(body)["entry"], label, created_at, concluded_at)
+
+
+def answer_of(stands: Stands, detail: str = "", result: Any = None) -> Answer:
+    """What the caller of the call that *stands* so is told; *result* is the tool's own, secrets and all."""
+    entry = public_entry(stands.body, stands.label, stands.created_at, stands.concluded_at)
+    entry["status"] = stands.status
+    return _answer(entry, detail, result)
+
+
+def answer_of_stored(stored: StoredEntry, result: Any, approval: dict[str, Any] | None) -> Answer:
+    """The same for an entry that was read back."""
+    if approval is not None and stored.status == "awaiting_approval":
+        return Answer(202, {"entry": stored.public, "approval": approval})
+    return _answer(stored.public, stored.body.get("detail") or "", result)
+
+
+def refused(refusal: Refused) -> Problem:
+    """The problem that a refused intent is; raises `Replayed` where the key has its entry."""
+    match refusal.reason:
+        case "idempotency-replay":
+            raise Replayed(refusal.detail)
+        case "idempotency-conflict":
+            return key_conflict()
+        case "interaction-taken":
+            return Problem(
+                409,
+                "interaction-taken",
+                "Another run owns this interaction. Nothing was forwarded; use an id of your own.",
+            )
+        case "reversal-running":
+            return Problem(
+                409,
+                "reversal-running",
+                f"{refusal.detail} is being taken back right now. Nothing was forwarded; try again when that has ended.",
+            )
+        case "run-paused" | "run-closed":
+            status = refusal.reason.removeprefix("run-")
+            return Problem(409, refusal.reason, f"The run is {status}. Nothing was forwarded.")
+        case "fence-moved" | "writer-pending":
+            return unavailable(
+                "campaign-busy", "Other calls came first, again and again. Nothing was forwarded; try again."
+            )
+        case _:
+            return Problem(409, refusal.reason, f"The entry has moved on ({refusal.detail}). Nothing was forwarded.")
+
+
+def key_conflict() -> Problem:
+    """The caller's key stands for another request."""
+    return Problem(
+        422,
+        "idempotency-conflict",
+        "This Idempotency-Key was used with another body. Nothing was forwarded; use a new key for a new request.",
+    )
+
+
+def journal_unavailable(error: BaseException) -> Problem:
+    """The journal cannot be read or written (J3)."""
+    return unavailable(
+        "journal-unavailable", f"The journal is away ({type(error).__name__}). Nothing was forwarded; try again."
+    )
+
+
+def _answer(entry: dict[str, Any], detail: str, result: Any) -> Answer:
+    match entry["status"]:
+        case "committed" | "reverting" | "reverted" | "unverified":
+            return Answer(200, {"entry": entry, "result": result})
+        case "failed":
+            told = detail or "The call failed."
+            return _problem(Problem(502, "tool-failed", f"{told} The entry says so.", entry=entry, result=result))
+        case "in_doubt":
+            return _problem(
+                Problem(
+                    504,
+                    "in-doubt",
+                    f"{detail or 'The outcome of the call is not known.'} Do not call again: the entry is settled by "
+                    "looking at the tool server, or by a person.",
+                    entry=entry,
+                )
+            )
+        case "denied" | "expired":
+            return _problem(
+                Problem(403, "denied", f"The call was {entry['status']}. Nothing was forwarded.", entry=entry)
+            )
+        case _:
+            return Answer(202, {"entry": entry})
+
+
+def _problem(problem: Problem) -> Answer:
+    return Answer(problem.status, problem.document(), problem)

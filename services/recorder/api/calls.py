@@ -1,0 +1,54 @@
+"""Calls and previews over HTTP: the agent's door (contract.md, Recorder)."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from recorder.journal import Idempotency, Unwritable
+from recorder.previews import Previews
+from recorder.recording import Recording
+from takeback import json
+from takeback.auth import Caller, Verifier
+from takeback.errors import invalid
+from takeback.messages.entry import CallRequest, PreviewRequest
+from takeback.web import answer, checked_id, read, read_json, validate
+
+_LONGEST_KEY = 255
+
+
+def router(verifier: Verifier, recording: Recording, previews: Previews) -> APIRouter:
+    """The door; each route parses, asks a use case and answers."""
+    routes = APIRouter()
+
+    async def caller(request: Request) -> Caller:
+        return await verifier.caller(request.headers.get("authorization"))
+
+    @routes.post("/v1/runs/{run}/calls")
+    async def call(run: str, request: Request) -> Response:
+        who = await caller(request)
+        body = await read_json(request)
+        wanted = validate(body, CallRequest)
+        try:
+            made = await recording.call(checked_id(run), who, wanted, _claim(request, who, body))
+        except Unwritable as error:
+            raise invalid(f"The call holds what the journal cannot keep: {error}") from error
+        return answer(made.document, made.status)
+
+    @routes.post("/v1/runs/{run}/previews")
+    async def preview(run: str, request: Request) -> Response:
+        who, wanted = await caller(request), await read(request, PreviewRequest)
+        return answer(await previews.preview(checked_id(run), who, wanted))
+
+    return routes
+
+
+def _claim(request: Request, caller: Caller, body: object) -> Idempotency | None:
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
+        raise invalid(f"An Idempotency-Key is 1 to {_LONGEST_KEY} printable characters.")
+    return Idempotency(caller.sub, request.url.path, key, hashlib.sha256(json.dumps(body)).hexdigest(), "")

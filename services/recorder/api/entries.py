@@ -1,0 +1,39 @@
+"""Entries over HTTP: read one, read a run's, settle a doubt (contract.md, Recorder)."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from recorder.doubt import Doubts
+from recorder.entries import Entries
+from takeback.auth import Caller, Verifier
+from takeback.errors import invalid
+from takeback.messages.entry import ResolutionRequest
+from takeback.web import answer, checked_id, read
+
+
+def router(verifier: Verifier, entries: Entries, doubts: Doubts) -> APIRouter:
+    """The door; each route parses, asks a use case and answers."""
+    routes = APIRouter()
+
+    async def caller(request: Request) -> Caller:
+        return await verifier.caller(request.headers.get("authorization"))
+
+    @routes.get("/v1/entries/{entry}")
+    async def get_entry(entry: str, request: Request) -> Response:
+        return answer(await entries.get(checked_id(entry), await caller(request)))
+
+    @routes.get("/v1/runs/{run}/entries")
+    async def get_entries(run: str, request: Request) -> Response:
+        cursor = request.query_params.get("cursor", "0")
+        if not cursor.isdecimal() or len(cursor) > 9:
+            raise invalid("The cursor is not one that a listing gave.")
+        return answer(await entries.of_run(checked_id(run), await caller(request), int(cursor)))
+
+    @routes.post("/v1/entries/{entry}/resolution")
+    async def resolve(entry: str, request: Request) -> Response:
+        who, wanted = await caller(request), await read(request, ResolutionRequest)
+        return answer(await doubts.resolve(checked_id(entry), who, wanted))
+
+    return routes

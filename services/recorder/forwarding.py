@@ -1,0 +1,189 @@
+"""Forwarding: one question to the tool server, and what its answer, or the lack of one, says of the call (J2, J7)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from recorder import failpoints, intake
+from recorder.intake import Intake, Snapshot
+from recorder.resolving import Call
+from recorder.toolport.port import NoAnswer, NotSent, Outcome, ToolPort, ToolPortError, ToolRefused
+from takeback import json
+from takeback.errors import Problem
+from takeback.extension import EXTENSION, Observation
+from takeback.messages.entry import Unresolved
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """What became of the call. *detail* is for the caller; *tool_seconds* is the time that was the tool's own."""
+
+    step: Literal["commit", "fail", "doubt"]
+    result: Any
+    intake: Intake
+    detail: str = ""
+    tool_seconds: float = 0.0
+
+
+async def snapshot_of(call: Call, port: ToolPort, deadline: float) -> Snapshot | None:
+    """The state of the record that *call* is about to change (J2), or why it cannot be read (J4).
+
+    None where there is no record to read, or where the tool server keeps the state before in its own transaction.
+    """
+    declared, resource = call.operation.declaration, call.resources.changes
+    if resource is None or declared.carries_before:
+        return None
+    if not call.operation.can_observe:
+        missing = "its tool server has no way to be asked for the state of a record"
+        return Snapshot(resource, failure=missing) if declared.undo.kind == "compensate" else None
+    return await observed(resource, port, deadline)
+
+
+async def observed(resource: str, port: ToolPort, deadline: float) -> Snapshot:
+    """The state of *resource* as the tool server tells it, or why it does not."""
+    try:
+        seen = await port.observe(resource, deadline=deadline)
+    except ToolPortError as error:
+        return Snapshot(resource, failure=str(error) or type(error).__name__)
+    if seen.exists is None:
+        reasons = "; ".join(f"{item.field}: {item.reason}" for item in seen.unresolved)
+        return Snapshot(resource, failure=reasons or "the tool server does not say whether the record exists")
+    kept, wrong = _keepable(seen.fields)
+    if wrong is not None:
+        return Snapshot(resource, failure=wrong)
+    return Snapshot(resource, Observation(exists=seen.exists, version=seen.version, fields=kept))
+
+
+async def forward(
+    call: Call,
+    port: ToolPort,
+    snapshot: Snapshot | None,
+    *,
+    fence: int | None,
+    deadline: float,
+    intended_at: datetime | None,
+    clock: Clock,
+) -> Forwarded:
+    """Asks the tool to run *call* once; never raises for what the tool server does or says."""
+    began = time.perf_counter()
+    try:
+        outcome = await _ask(call, port, fence, deadline)
+    except NotSent as error:
+        return _failed(call, began, f"The request never reached the tool server: {error}")
+    except ToolRefused as error:
+        return _failed(call, began, f"The tool server refused the request: {error}")
+    except NoAnswer as error:
+        return _unknown(call, began, f"The tool server gave no usable answer: {error}")
+    except ToolPortError as error:
+        return _unknown(call, began, f"The tool server could not be heard: {error}")
+    failpoints.reach("after-effect")
+    result, broken = _kept_result(outcome)
+    if outcome.is_error:
+        taken = intake.failed(call.operation.declaration, call.resources)
+        return Forwarded("fail", result, _with(taken, broken), _told(outcome), time.perf_counter() - began)
+    meta, broken_meta = _keepable(outcome.meta)
+    after = None
+    if intake.wants_observation(meta, call.operation.declaration, snapshot):
+        assert snapshot is not None
+        after = (await observed(snapshot.resource, port, deadline)).seen
+    tool_seconds = time.perf_counter() - began
+    at = clock.since(intended_at)
+    taken = intake.committed(meta, call.operation.declaration, call.resources, snapshot, after, at)
+    if broken_meta is not None:
+        broken = [*broken, Unresolved(field="result._meta", reason=broken_meta)]
+    return Forwarded("commit", result, _with(taken, broken), "", tool_seconds)
+
+
+def not_sent(call: Call, why: str) -> Forwarded:
+    """What becomes of a call that was held back after its intent: it failed, and nothing happened."""
+    return Forwarded("fail", None, intake.failed(call.operation.declaration, call.resources), why)
+
+
+class Clock:
+    """The database's clock, carried on by this process's monotonic one from the last instant that was heard."""
+
+    def __init__(self) -> None:
+        self._heard: tuple[datetime, float] | None = None
+
+    def heard(self, at: datetime) -> None:
+        """*at* is the time of a record that was written just now."""
+        self._heard = (at, time.monotonic())
+
+    def since(self, at: datetime | None) -> datetime:
+        """Now, not before *at*."""
+        if self._heard is None:
+            return at or datetime.now(UTC)
+        instant, monotonic = self._heard
+        now = instant + timedelta(seconds=time.monotonic() - monotonic)
+        return max(now, at) if at is not None else now
+
+
+def result_without_declaration(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool's result without its declaration: the token in it is the recorder's alone."""
+    meta = result.get("_meta")
+    kept = {key: value for key, value in result.items() if key != "_meta"}
+    if isinstance(meta, Mapping) and (others := {key: value for key, value in meta.items() if key != EXTENSION}):
+        kept["_meta"] = others
+    return kept
+
+
+async def _ask(call: Call, port: ToolPort, fence: int | None, deadline: float) -> Outcome:
+    asked = port.call(
+        call.operation.name,
+        call.request.arguments,
+        entry=call.entry,
+        idempotency_key=call.entry,
+        fence=fence,
+        deadline=deadline,
+        serial_key=call.serial_key,
+    )
+    if failpoints.is_armed("after-send"):
+        sending = asyncio.ensure_future(asked)
+        await asyncio.wait([sending], timeout=0.05)
+        failpoints.reach("after-send")
+        return await sending
+    return await asked
+
+
+def _failed(call: Call, began: float, detail: str) -> Forwarded:
+    taken = intake.failed(call.operation.declaration, call.resources)
+    return Forwarded("fail", None, taken, detail, time.perf_counter() - began)
+
+
+def _unknown(call: Call, began: float, detail: str) -> Forwarded:
+    taken = Intake(
+        undo=intake.expected_undo(call.operation.declaration), touched=intake.expected_touched(call.resources)
+    )
+    return Forwarded("doubt", None, taken, detail, time.perf_counter() - began)
+
+
+def _with(taken: Intake, broken: list[Unresolved]) -> Intake:
+    if not broken:
+        return taken
+    return Intake(taken.effects, taken.undo, taken.broadcasts, [*taken.unresolved, *broken], taken.touched)
+
+
+def _kept_result(outcome: Outcome) -> tuple[Any, list[Unresolved]]:
+    result, wrong = _keepable(result_without_declaration(outcome.result))
+    return result, [] if wrong is None else [Unresolved(field="result", reason=wrong)]
+
+
+def _keepable(value: Any) -> tuple[Any, str | None]:
+    """*value*, or None and why the journal cannot keep it."""
+    try:
+        json.check(value)
+    except Problem as error:
+        return None, error.detail.removesuffix(" Nothing was changed.")
+    return value, None
+
+
+def _told(outcome: Outcome) -> str:
+    for part in outcome.result.get("content") or ():
+        if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+            return f"The tool answered with an error: {part['text'][:500]}"
+    return "The tool answered with an error."

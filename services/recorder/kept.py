@@ -1,0 +1,31 @@
+"""Kept answers: what a caller's Idempotency-Key already stands for (contract.md), and the approval that an entry waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from recorder.journal import Idempotency
+from takeback import json
+
+
+class KeptAnswers:
+    """Reads; the intent's own commit writes them."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def of(self, claim: Idempotency) -> tuple[str, str] | None:
+        """The entry and the body's hash that the caller's key stands for, for the seven days that it is kept."""
+        row = await self._pool.fetchrow(
+            "select entry, body_hash from idempotency where sub = $1 and path = $2 and key = $3"
+            " and created_at > now() - interval '7 days'",
+            claim.sub, claim.path, claim.key,
+        )  # fmt: skip
+        return None if row is None else (row["entry"], row["body_hash"])
+
+    async def approval_of(self, entry: str) -> dict[str, Any] | None:
+        """The approval that *entry* waits for, or waited for."""
+        document = await self._pool.fetchval("select document from approvals where entry = $1", entry)
+        return None if document is None else dict(json.loads(document))

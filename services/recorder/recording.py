@@ -1,0 +1,422 @@
+"""The way of a call: every tool call, whichever tool and transport, passes here (J1; design.md, The way of a call).
+
+resolve → decide → serialize → snapshot → intend → forward → conclude → release. What is not written is not forwarded (J2, J3);
+what was forwarded is concluded even when its caller has left; what cannot be concluded stays in the journal as in doubt (J7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from recorder import failpoints, intake, policy
+from recorder.answers import (
+    JOURNAL_AWAY,
+    Answer,
+    Replayed,
+    answer_of,
+    answer_of_stored,
+    journal_unavailable,
+    key_conflict,
+    refused,
+)
+from recorder.concluding import Conclusions, interaction_of
+from recorder.drafting import Body, Stands, draft, fence_of, step_of, uses_of, with_snapshot
+from recorder.forwarding import Clock, Forwarded, forward, not_sent, observed, snapshot_of
+from recorder.intake import Snapshot
+from recorder.journal import Holds, Idempotency, Journal, Refused, Unit
+from recorder.journal.reading import JournalReader
+from recorder.journal.vault import Vault
+from recorder.kept import KeptAnswers
+from recorder.policy import Decision
+from recorder.previews import preview_id
+from recorder.resolving import Call, Resolver
+from recorder.serial import Serial, busy
+from recorder.servers import Servers
+from recorder.toolport.port import ToolPort
+from takeback.auth import Caller
+from takeback.errors import Problem
+from takeback.messages.entry import CallRequest
+from takeback.metrics import CALLS, OVERHEAD
+
+log = structlog.get_logger()
+_HINT_SECONDS: Final = 1.0
+_T = TypeVar("_T")
+
+Ask = Callable[[Call, Decision, Snapshot | None], Awaitable[Answer]]
+"""Puts a call to a person: writes the entry that waits, and says who was asked (`Approvals.ask`)."""
+Hint = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Tells listeners of a call that still runs; no fact, so nobody keeps it."""
+
+
+class MovedOn(Exception):
+    """What a person agreed to is no longer what would be done: the call fails closed, and may be asked anew (S13)."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """A call that a person agreed to: where its entry stands, and the state of the record that the person was shown."""
+
+    stands: Stands
+    snapshot: Snapshot | None
+    doubt: str | None
+
+
+class Recording:
+    """Records and forwards calls. Any replica serves any call: nothing is kept here between two (J17)."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        reader: JournalReader,
+        vault: Vault,
+        resolver: Resolver,
+        servers: Servers,
+        serial: Serial,
+        conclusions: Conclusions,
+        kept: KeptAnswers,
+        clock: Clock,
+        ask: Ask,
+        hint: Hint,
+        forward_deadline: float,
+        lease_seconds: float,
+    ) -> None:
+        self._journal = journal
+        self._reader = reader
+        self._vault = vault
+        self._resolver = resolver
+        self._servers = servers
+        self._serial = serial
+        self._conclusions = conclusions
+        self._kept = kept
+        self._clock = clock
+        self._ask = ask
+        self._hint = hint
+        self._deadline = forward_deadline
+        self._lease_seconds = lease_seconds
+        self.doubted: Callable[[], None] = lambda: None
+        self._at_work: set[asyncio.Task[Any]] = set()
+
+    async def call(
+        self, run: str, caller: Caller, request: CallRequest, idempotency: Idempotency | None = None
+    ) -> Answer:
+        """Records the call and, where policy lets it, forwards it; answers as contract.md's table says.
+
+        Raises `Problem` for what was not forwarded, and for a call that failed (502) or is in doubt (504), with its entry.
+        *idempotency*: the caller's key; the entry in it is filled in here.
+        """
+        try:
+            if idempotency is not None and (kept := await self._replay(idempotency)) is not None:
+                return kept
+            return await self._call(run, caller, request, idempotency)
+        except Replayed as replayed:
+            return await self._answer_kept(replayed.entry)
+        except JOURNAL_AWAY as error:
+            raise journal_unavailable(error) from error
+
+    async def _call(self, run: str, caller: Caller, request: CallRequest, idempotency: Idempotency | None) -> Answer:
+        began = time.perf_counter()
+        call = await self._resolver.call(run, caller, request)
+        if idempotency is not None:
+            call = replace(call, idempotency=replace(idempotency, entry=call.entry))
+        decision = policy.decide(call.settings.policy, call.question())
+        if decision.verdict == "deny":
+            return await self._deny(call, decision)
+        if decision.verdict == "ask":
+            return await self._put(call, decision, None)
+        return await self._to_its_end(self._read(call, None, began) if call.is_read else self._write(call, None, began))
+
+    async def resume(self, call: Call, agreed: Agreed) -> Answer:
+        """Forwards a call that a person agreed to, under the same steps; raises `MovedOn` where it fails closed (S13)."""
+        began = time.perf_counter()
+        return await self._to_its_end(
+            self._read(call, agreed, began) if call.is_read else self._write(call, agreed, began)
+        )
+
+    async def drain(self) -> None:
+        """Waits for the calls in hand, so that a shutdown leaves none in doubt."""
+        while self._at_work:
+            await asyncio.wait(set(self._at_work))
+        await self._conclusions.drain()
+
+    # --- the steps --------------------------------------------------------------------------------------------------------
+
+    async def _write(self, call: Call, agreed: Agreed | None, began: float) -> Answer:
+        port = await self._servers.port(call.campaign, call.operation.server, call.run.campaign_version)
+        async with self._serial.turn(call.serial_key):
+            intended = await self._intend(call, port, agreed)
+            if not isinstance(intended, _Intended):
+                decision, snapshot = intended
+            else:
+                return await self._forward(call, port, intended, began, asked=agreed is not None)
+        if agreed is not None:
+            raise MovedOn(decision.because[0])
+        if decision.verdict == "deny":
+            return await self._deny(call, decision)
+        return await self._put(call, decision, snapshot)
+
+    async def _intend(
+        self, call: Call, port: ToolPort, agreed: Agreed | None
+    ) -> _Intended | tuple[Decision, Snapshot | None]:
+        """Snapshot and intent, again for as long as others come between; or the decision that stops the call after all."""
+        give_up = time.monotonic() + self._serial.wait_seconds
+        keys = await self._vault.keys(call.campaign)
+        declared = call.operation.declaration
+        pause = 0.002
+        while True:
+            standing = await self._standing(call)
+            if standing.doubt is not None and (agreed is None or agreed.doubt != standing.doubt):
+                return policy.decide(call.settings.policy, call.question(standing.doubt)), None
+            snapshot = await snapshot_of(call, port, self._deadline)
+            if snapshot is not None and snapshot.failure is not None and agreed is None:
+                decision = policy.on_snapshot_failure(call.settings.policy, snapshot.failure)
+                if decision.verdict != "allow":
+                    return decision, snapshot
+            if agreed is not None:
+                await self._check_unchanged(port, agreed, snapshot)
+            await self._check_preview(call, port, snapshot)
+            stands, body = self._drafted(call, keys, agreed)
+            body = with_snapshot(body, snapshot, keys, declared.secret)
+            failpoints.reach("before-intent")
+            try:
+                return await self._append_intent(call, stands, body, snapshot, standing.fence)
+            except Refused as refusal:
+                if refusal.reason not in ("fence-moved", "writer-pending"):
+                    raise
+                if time.monotonic() + pause > give_up:
+                    raise busy() from refusal
+                contended = refusal.reason == "writer-pending"
+            await asyncio.sleep(pause if contended else 0)
+            pause = min(pause * 1.5, 0.1)
+
+    async def _append_intent(
+        self, call: Call, stands: Stands, body: Body, snapshot: Snapshot | None, fence: int
+    ) -> _Intended:
+        touched = intake.expected_touched(call.resources)
+        record, change = step_of(stands, body, "intend", lease_seconds=self._lease_seconds)
+        asked = time.monotonic()
+        appended = await self._journal.append(
+            Unit(
+                records=[record],
+                entries=[change],
+                resources=uses_of(call.entry, call.campaign, touched),
+                fence=fence_of(call.serial_key, fence),
+                idempotency=call.idempotency if stands.status is None else None,
+                interaction=interaction_of(call),
+                holds=Holds(call.campaign, checked=[call.resources.changes]) if call.resources.changes else None,
+                stream_open=True,
+            )
+        )
+        written = appended.records[0]
+        self._clock.heard(written.at)
+        return _Intended(
+            replace(
+                stands,
+                status="pending",
+                body=body,
+                label=written.label or stands.label,
+                created_at=stands.created_at or written.at,
+            ),
+            snapshot,
+            appended.fence,
+            asked + self._lease_seconds - self._deadline,
+        )
+
+    async def _forward(self, call: Call, port: ToolPort, intended: _Intended, began: float, *, asked: bool) -> Answer:
+        failpoints.reach("after-intent")
+        hinting = asyncio.get_running_loop().call_later(_HINT_SECONDS, self._hint_of, intended.stands)
+        try:
+            if time.monotonic() > intended.send_until:
+                outcome = not_sent(call, "Its lease ran out before it was sent. Nothing was forwarded.")
+            else:
+                outcome = await forward(
+                    call,
+                    port,
+                    intended.snapshot,
+                    fence=intended.fence,
+                    deadline=self._deadline,
+                    intended_at=intended.stands.created_at,
+                    clock=self._clock,
+                )
+        finally:
+            hinting.cancel()
+        failpoints.reach("before-conclusion")
+        concluded = await self._conclusions.conclude(call, intended.stands, outcome)
+        return self._finished(call, concluded, outcome, began, asked=asked)
+
+    async def _read(self, call: Call, agreed: Agreed | None, began: float) -> Answer:
+        """A declared read: no lock, no snapshot, one record committed before its answer (J2, J12)."""
+        port = await self._servers.port(call.campaign, call.operation.server, call.run.campaign_version)
+        keys = await self._vault.keys(call.campaign)
+        outcome = await forward(
+            call, port, None, fence=None, deadline=self._deadline, intended_at=None, clock=self._clock
+        )
+        if outcome.step == "doubt":
+            outcome = replace(outcome, step="fail")  # nothing was changed, whatever became of it
+        stands, body = self._drafted(call, keys, agreed)
+        concluded = await self._conclusions.conclude_read(call, replace(stands, body=body), outcome)
+        return self._finished(call, concluded, outcome, began, asked=agreed is not None)
+
+    async def _deny(self, call: Call, decision: Decision) -> Answer:
+        keys = await self._vault.keys(call.campaign)
+        body = draft(call, keys, intake.expected_undo(call.operation.declaration).wire(), decision.because)
+        stands = Stands(call.entry, None, body, None, not call.is_read)
+        record, change = step_of(stands, body, "deny")
+        appended = await self._journal.append(
+            Unit([record], [change], idempotency=call.idempotency, interaction=interaction_of(call), stream_open=True)
+        )
+        CALLS.labels("deny", "denied").inc()
+        written = appended.records[0]
+        denied = replace(stands, status="denied", label=written.label, created_at=written.at)
+        raise Problem(
+            403, "denied", f"{decision.why} Nothing was forwarded.", entry=answer_of(denied).document["entry"]
+        )
+
+    async def _put(self, call: Call, decision: Decision, snapshot: Snapshot | None) -> Answer:
+        """Puts the call to a person, with the doubt that stands in its way if there is one (S2)."""
+        if not call.is_read:
+            standing = await self._standing(call)
+            if standing.doubt is not None:
+                decision = policy.decide(call.settings.policy, call.question(standing.doubt))
+                call = replace(call, doubt=standing.doubt)
+        answer = await self._ask(call, decision, snapshot)
+        CALLS.labels("ask", "awaiting_approval").inc()
+        return answer
+
+    # --- the caller's own key ---------------------------------------------------------------------------------------------
+
+    async def _replay(self, claim: Idempotency) -> Answer | None:
+        kept = await self._kept.of(claim)
+        if kept is None:
+            return None
+        entry, body_hash = kept
+        if body_hash != claim.body_hash:
+            raise key_conflict()
+        return await self._answer_kept(entry)
+
+    async def _answer_kept(self, entry: str) -> Answer:
+        """The entry that the key stands for, in its present state; its result opened for the caller that sent it."""
+        stored = await self._reader.entry(entry)
+        assert stored is not None, f"the entry {entry} of an idempotency key is gone"
+        keys = await self._vault.keys(stored.campaign)
+        result = keys.unseal_fields(stored.id, "result", stored.body["entry"]["result"])
+        answer = answer_of_stored(stored, result, await self._kept.approval_of(entry))
+        if answer.problem is not None:
+            raise answer.problem
+        return answer
+
+    # --- what the steps need ----------------------------------------------------------------------------------------------
+
+    async def _standing(self, call: Call) -> Any:
+        changed = [call.resources.changes] if call.resources.changes is not None else []
+        return await self._serial.standing(
+            call.serial_key,
+            call.campaign,
+            call.operation.server,
+            call.operation.name,
+            call.arguments_hash,
+            changed,
+            call.entry,
+        )
+
+    def _drafted(self, call: Call, keys: Any, agreed: Agreed | None) -> tuple[Stands, Body]:
+        if agreed is not None:
+            return agreed.stands, agreed.stands.body
+        body = draft(call, keys, _undo_wire(call), ())
+        return Stands(call.entry, None, body, call.serial_key, not call.is_read), body
+
+    async def _check_unchanged(self, port: ToolPort, agreed: Agreed, snapshot: Snapshot | None) -> None:
+        """Raises `MovedOn` where the record is no longer as it was shown to whoever agreed (S13)."""
+        asked = agreed.snapshot
+        if asked is None or asked.seen is None:
+            return
+        now = snapshot or await observed(asked.resource, port, self._deadline)
+        if now.seen is None:
+            raise MovedOn(f"the record {asked.resource} can no longer be read")
+        if (now.seen.exists, now.seen.version) != (asked.seen.exists, asked.seen.version) or (
+            now.seen.version is None and now.seen.fields != asked.seen.fields
+        ):
+            raise MovedOn(f"the record {asked.resource} has changed since the call was asked for")
+
+    async def _check_preview(self, call: Call, port: ToolPort, snapshot: Snapshot | None) -> None:
+        """Raises 409 where the preview that the caller saw was of another call, or of another version of the record (P7)."""
+        if call.request.preview is None:
+            return
+        if snapshot is None and call.resources.changes is not None and call.operation.can_observe:
+            snapshot = await observed(call.resources.changes, port, self._deadline)
+        version = snapshot.seen.version if snapshot is not None and snapshot.seen is not None else None
+        keys = await self._vault.keys(call.campaign)
+        if call.request.preview != preview_id(keys, call.caller.sub, call.arguments_hash, version):
+            raise Problem(
+                409,
+                "preview-stale",
+                "The preview was of another call, or the record has changed since. Nothing was forwarded; preview again.",
+            )
+
+    def _finished(self, call: Call, concluded: Stands, outcome: Forwarded, began: float, *, asked: bool) -> Answer:
+        total = time.perf_counter() - began
+        OVERHEAD.observe(max(0.0, total - outcome.tool_seconds))
+        status = concluded.status or "pending"
+        if status == "in_doubt":
+            self.doubted()
+        CALLS.labels("ask" if asked else "allow", status).inc()
+        log.info(
+            "call concluded",
+            campaign=call.campaign,
+            run=call.run.id,
+            entry=call.entry,
+            operation=f"{call.operation.server}/{call.operation.name}",
+            status=status,
+            milliseconds=round(total * 1000, 2),
+        )
+        answer = answer_of(concluded, outcome.detail, outcome.result)
+        if answer.problem is not None:
+            raise answer.problem
+        return answer
+
+    def _hint_of(self, stands: Stands) -> None:
+        pending = answer_of(stands).document["entry"]
+        self._keep(asyncio.ensure_future(self._hint(pending)))
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Runs *work* to its end even if its caller goes away: an outcome is never dropped with a connection."""
+        return await asyncio.shield(self._keep(asyncio.ensure_future(_translated(work))))
+
+    def _keep(self, task: asyncio.Future[Any]) -> asyncio.Future[Any]:
+        assert isinstance(task, asyncio.Task)
+        self._at_work.add(task)
+        task.add_done_callback(self._at_work.discard)
+        return task
+
+
+@dataclass(frozen=True, slots=True)
+class _Intended:
+    """A call whose intent is in the journal. *send_until*: past it (monotonic seconds) it is no longer sent."""
+
+    stands: Stands
+    snapshot: Snapshot | None
+    fence: int | None
+    send_until: float
+
+
+def _undo_wire(call: Call) -> dict[str, Any]:
+    undo = intake.expected_undo(call.operation.declaration).wire()
+    undo.pop("compensationToken", None)
+    return undo
+
+
+async def _translated(work: Coroutine[Any, Any, _T]) -> _T:
+    try:
+        return await work
+    except Refused as refusal:
+        raise refused(refusal) from refusal

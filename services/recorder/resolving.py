@@ -1,0 +1,267 @@
+"""Resolving a call: who asks, in which run, which operation, with arguments that its schema takes, about which records."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, cast
+
+import asyncpg
+import jsonschema_rs
+
+from recorder.campaigns import Campaigns, CampaignSettings
+from recorder.journal import Idempotency
+from recorder.policy import Question
+from recorder.resources import Resources, resources_of, serial_key_of
+from recorder.runs import RunRow, Runs
+from recorder.servers import PinnedOperation, Servers
+from takeback import json
+from takeback.auth import Caller
+from takeback.errors import Problem, invalid
+from takeback.ids import new_id
+from takeback.messages.campaign import Serialize
+from takeback.messages.entry import CallRequest, EntryKind, Unresolved
+
+_CACHED_VALIDATORS: Final = 2000
+_REPAIRABLE: Final = ("committed", "failed", "in_doubt", "reverting", "reverted")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that may be made as far as everything but policy is concerned. *entry* is the id that it gets."""
+
+    entry: str
+    caller: Caller
+    run: RunRow
+    settings: CampaignSettings
+    operation: PinnedOperation
+    request: CallRequest
+    resources: Resources
+    kind: EntryKind
+    agent: str
+    model: str
+    principal: str
+    idempotency: Idempotency | None = None
+    depends_on: Sequence[str] = ()
+    unresolved: Sequence[Unresolved] = field(default=())
+    doubt: str | None = None
+
+    @property
+    def campaign(self) -> str:
+        """The campaign of the call's run."""
+        return self.run.campaign
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the operation is declared to change nothing; a mere hint never says so."""
+        return self.operation.declaration.read_only
+
+    @cached_property
+    def serial_key(self) -> str | None:
+        """What the call is serialized by (J19)."""
+        if self.is_read:
+            return None
+        return serial_key_of(
+            cast(Serialize, self.settings.serialize), self.campaign, self.run.id, self.resources.changes
+        )
+
+    @cached_property
+    def arguments_hash(self) -> str:
+        """What makes a second call the same call (S2)."""
+        return arguments_hash(self.operation.server, self.operation.name, self.request.arguments)
+
+    def question(self, doubt: str | None = None) -> Question:
+        """What policy is asked about the call; *doubt*: the earlier entry whose outcome is not known."""
+        declared = self.operation.declaration
+        window = declared.undo.window
+        return Question(
+            operation=f"{self.operation.server}/{self.operation.name}",
+            read=self.is_read,
+            undo=declared.undo.kind,
+            via=declared.undo.via,
+            window_seconds=None if window is None else window.total_seconds(),
+            versioned=declared.versioned,
+            exercised=self.operation.exercised,
+            pin_changed=self.operation.changed,
+            repairs=self.kind in ("remedy", "correction"),
+            doubt=doubt,
+        )
+
+    @property
+    def host_replaces_default(self) -> bool:
+        """A host's own links replace the default one only from a `service` token (contract.md, Bus)."""
+        given = self.request.model_fields_set & {"uses", "depends_on"}
+        return self.caller.kind == "service" and bool(given)
+
+
+def arguments_hash(server: str, operation: str, arguments: Mapping[str, Any]) -> str:
+    """The same for the same operation with the same arguments, whatever the order of their members."""
+    return hashlib.sha256(json.dumps([server, operation, arguments])).hexdigest()
+
+
+class Resolver:
+    """Turns a request into a `Call`, or refuses it; writes nothing but the security log."""
+
+    def __init__(self, pool: asyncpg.Pool, campaigns: Campaigns, runs: Runs, servers: Servers) -> None:
+        self._pool = pool
+        self._campaigns = campaigns
+        self._runs = runs
+        self._servers = servers
+        self._validators: dict[str, Any] = {}
+
+    async def call(
+        self, run: str, caller: Caller, request: CallRequest, idempotency: Idempotency | None = None
+    ) -> Call:
+        """The call that *request* asks for.
+
+        Raises `Problem`: 404 for a stranger, 403 for who may not call here (P10), 409 for a run that is not open, 422 for
+        arguments that the operation's schema does not take.
+        """
+        found = await self._runs.get(run, caller)
+        settings = await self._campaigns.settings(found.campaign, found.campaign_version)
+        await self._check_caller(found, settings, caller, request)
+        if found.status != "open":
+            raise not_open(found.status)
+        operation = await self._servers.operation(
+            found.campaign, found.campaign_version, request.server, request.operation
+        )
+        unresolved = self._check_arguments(operation, request.arguments)
+        principal = await self._principal(found, settings, caller, request)
+        kind = await self._kind(found, operation, request)
+        depends_on: Sequence[str] = request.depends_on
+        if depends_on:
+            depends_on, broken = await self._known_entries(found.campaign, depends_on)
+            unresolved = [*unresolved, *broken]
+        return Call(
+            entry=new_id("ent"),
+            caller=caller,
+            run=found,
+            settings=settings,
+            operation=operation,
+            request=request,
+            resources=resources_of(operation.declaration, request.arguments),
+            kind=kind,
+            agent=request.agent or found.agent,
+            model=request.model or found.model,
+            principal=principal,
+            idempotency=idempotency,
+            depends_on=depends_on,
+            unresolved=unresolved,
+        )
+
+    async def again(self, run: str, caller: Caller, request: CallRequest, entry: str, kept: Mapping[str, Any]) -> Call:
+        """The call of an entry that waited for a person, as things are now; *kept* is the entry as it was written."""
+        found = await self._runs.get(run, caller)
+        settings = await self._campaigns.settings(found.campaign, found.campaign_version)
+        await self._check_caller(found, settings, caller, request)
+        operation = await self._servers.operation(
+            found.campaign, found.campaign_version, request.server, request.operation
+        )
+        self._check_arguments(operation, request.arguments)
+        return Call(
+            entry=entry,
+            caller=caller,
+            run=found,
+            settings=settings,
+            operation=operation,
+            request=request,
+            resources=resources_of(operation.declaration, request.arguments),
+            kind=kept["kind"],
+            agent=kept["agent"],
+            model=kept["model"],
+            principal=kept["principal"],
+            depends_on=request.depends_on,
+        )
+
+    async def _check_caller(
+        self, run: RunRow, settings: CampaignSettings, caller: Caller, request: CallRequest
+    ) -> None:
+        if caller.kind == "agent":
+            allowed = run.opened_by == caller.sub
+        elif caller.kind == "human":
+            allowed = caller.sub in (run.opened_by, run.principal) or run.role == "owner"
+        else:
+            allowed = True
+        if not allowed:
+            raise await self._campaigns.security.refuse(run.campaign, caller, "call in this run")
+        agent = settings.agents.get(caller.sub) if caller.kind == "agent" else None
+        if agent is None:
+            return
+        if agent.operations is not None and f"{request.server}/{request.operation}" not in agent.operations:
+            raise await self._campaigns.security.refuse(run.campaign, caller, "use this operation")
+
+    async def _principal(self, run: RunRow, settings: CampaignSettings, caller: Caller, request: CallRequest) -> str:
+        principal = request.principal or run.principal
+        agent = settings.agents.get(caller.sub) if caller.kind == "agent" else None
+        if agent is not None and agent.principals is not None and principal not in agent.principals:
+            raise await self._campaigns.security.refuse(run.campaign, caller, "call for this principal")
+        if principal != run.principal:
+            if caller.is_human and principal != caller.sub and run.role != "owner":
+                raise await self._campaigns.security.refuse(run.campaign, caller, "call for somebody else")
+            if await self._campaigns.role(run.campaign, principal) is None:
+                raise invalid(f"The principal {principal} is not a member of this campaign.")
+        return principal
+
+    def _check_arguments(self, operation: PinnedOperation, arguments: dict[str, Any]) -> list[Unresolved]:
+        validator = self._validators.get(operation.pin)
+        if validator is None:
+            if len(self._validators) >= _CACHED_VALIDATORS:
+                self._validators.clear()
+            validator = self._validators[operation.pin] = _validator(operation.input_schema)
+        if isinstance(validator, Unresolved):
+            return [validator]
+        wrong = [
+            {"field": ".".join(map(str, error.instance_path)), "reason": error.message}
+            for error in validator.iter_errors(arguments)
+        ][:20]
+        if wrong:
+            told = "; ".join(f"{item['field'] or 'arguments'}: {item['reason']}" for item in wrong[:5])
+            raise invalid(f"The arguments are not as {operation.name} takes them: {told}.", errors=wrong)
+        return []
+
+    async def _kind(self, run: RunRow, operation: PinnedOperation, request: CallRequest) -> EntryKind:
+        if request.remedies is not None and request.corrects is not None:
+            raise invalid("A call either remedies an entry or corrects one, not both.")
+        repaired = request.remedies or request.corrects
+        if repaired is None:
+            return "read" if operation.declaration.read_only else "call"
+        status = await self._pool.fetchval(
+            "select status from entries where id = $1 and campaign = $2", repaired, run.campaign
+        )
+        if status not in _REPAIRABLE:
+            raise invalid(f"There is no concluded entry {repaired} in this campaign that could be repaired.")
+        if operation.declaration.read_only:
+            raise invalid(f"{operation.name} changes nothing, so it repairs nothing.")
+        return "remedy" if request.remedies is not None else "correction"
+
+    async def _known_entries(self, campaign: str, wanted: Sequence[str]) -> tuple[list[str], list[Unresolved]]:
+        rows = await self._pool.fetch(
+            "select id from entries where id = any($1) and campaign = $2", list(wanted), campaign
+        )
+        known = {row["id"] for row in rows}
+        broken = [
+            Unresolved(field=f"dependsOn[{index}]", reason=f"there is no entry {entry} in this campaign")
+            for index, entry in enumerate(wanted)
+            if entry not in known
+        ]
+        return [entry for entry in wanted if entry in known], broken
+
+
+def not_open(status: str) -> Problem:
+    """The refusal of a call in a run that is paused or closed."""
+    what = "Resume it first." if status == "paused" else "Open a new run."
+    return Problem(409, f"run-{status}", f"The run is {status}. Nothing was forwarded. {what}")
+
+
+def _validator(schema: dict[str, Any]) -> Any:
+    try:
+        return jsonschema_rs.validator_for(schema, retriever=_refuse_reference, offline=True)
+    except (ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        return Unresolved(field="inputSchema", reason=f"it is no JSON Schema that can be used: {reason}")
+
+
+def _refuse_reference(uri: str) -> Any:
+    raise ValueError(f"a schema may not refer outside itself ({uri})")

@@ -1,0 +1,93 @@
+"""Serialization of writes: a turn on the serial key, its fence, and what stands in the way of a write right now (J19, J7)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import asyncpg
+
+from takeback.errors import Problem, unavailable
+from takeback.locks import LockBusy, Locks, LockUnavailable
+
+_STANDING: Final = """
+select (select value from fences where serial_key = $1) as fence,
+       (select e.id from entries e
+        where e.campaign = $2 and e.status = 'in_doubt' and e.write and e.id <> $7
+          and ((e.server = $3 and e.operation = $4
+                and (e.arguments_hash = $5
+                     or not exists (select from entry_resources r where r.entry = e.id and r.role = 'changes')))
+               or exists (select from entry_resources r
+                          where r.entry = e.id and r.role = 'changes' and r.resource = any($6)))
+        order by e.created_at limit 1) as doubt
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The serial key's fence, and the entry in doubt that the call would touch or repeat, as of one moment."""
+
+    fence: int
+    doubt: str | None
+
+
+@dataclass(slots=True)
+class Turn:
+    """A turn on a serial key; without a key nothing is ordered and there is no fence."""
+
+    key: str | None
+
+
+class Serial:
+    """Turns on serial keys. Redis says whose turn it is; the fence in PostgreSQL says whether that was true."""
+
+    def __init__(self, locks: Locks, pool: asyncpg.Pool, *, lease_seconds: float, wait_seconds: float) -> None:
+        self._locks = locks
+        self._pool = pool
+        self._lease_seconds = lease_seconds
+        self.wait_seconds = wait_seconds
+
+    @asynccontextmanager
+    async def turn(self, key: str | None) -> AsyncIterator[Turn]:
+        """Waits for the key's turn and holds it for the block. Raises `Problem` 503 `campaign-busy`: nothing was forwarded."""
+        if key is None:
+            yield Turn(None)
+            return
+        try:
+            lease = await self._locks.acquire(key, lease_seconds=self._lease_seconds, wait_seconds=self.wait_seconds)
+        except LockBusy as error:
+            raise busy() from error
+        except LockUnavailable as error:
+            raise unavailable(
+                "campaign-busy", "The queue of this campaign's calls is away. Nothing was forwarded; try again."
+            ) from error
+        try:
+            yield Turn(key)
+        finally:
+            self._locks.release(lease)
+
+    async def standing(
+        self,
+        key: str | None,
+        campaign: str,
+        server: str,
+        operation: str,
+        arguments_hash: str,
+        resources: Sequence[str],
+        itself: str,
+    ) -> Standing:
+        """Reads the fence and the doubt in one statement: while the fence stays, so does the answer, under that key."""
+        row = await self._pool.fetchrow(
+            _STANDING, key or "", campaign, server, operation, arguments_hash, list(resources), itself
+        )
+        assert row is not None, "a select without from always has a row"
+        return Standing(row["fence"] or 0, row["doubt"])
+
+
+def busy() -> Problem:
+    """The refusal of a call that did not get its turn in time."""
+    return unavailable(
+        "campaign-busy", "Other calls of this campaign took all the time there was. Nothing was forwarded; try again."
+    )
