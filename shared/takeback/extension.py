@@ -309,8 +309,10 @@ def _undo_offer(read: LenientReader, template: UndoTemplate, at: datetime) -> Un
 
 def _effects(read: LenientReader) -> list[Effect]:
     if read.has("effects"):
-        return [_effect(item) for item in read.objects("effects")]
-    return [_effect(read.inside("effect"))] if read.has("effect") else []
+        items = read.objects("effects")
+    else:
+        items = [read.inside("effect")] if read.has("effect") else []
+    return [_effect(item) for item in items if item.is_object]
 
 
 def _effect(read: LenientReader) -> Effect:

@@ -17,8 +17,8 @@ class BadSecret(ToolRefused):
 def check(values: Mapping[str, str]) -> None:
     """Refuse, with `BadSecret`, a value that names an environment variable outside ``TAKEBACK_SECRET_*``."""
     for where, value in values.items():
-        if value.startswith(_MARK) and not value.removeprefix(_MARK).startswith(PREFIX):
-            raise BadSecret(f"{where} names {value}; only env:{PREFIX}… may be read. Nothing was sent.")
+        for part in value.split(" "):
+            _name_in(where, part)
 
 
 def resolve(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -31,12 +31,19 @@ def resolve(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _resolved(where: str, value: str, environ: Mapping[str, str]) -> str:
-    if not value.startswith(_MARK):
-        return value
-    name = value.removeprefix(_MARK)
-    if not name.startswith(PREFIX):
-        raise BadSecret(f"{where} names {value}; only env:{PREFIX}… may be read. Nothing was sent.")
+def _resolved(where: str, part: str, environ: Mapping[str, str]) -> str:
+    name = _name_in(where, part)
+    if name is None:
+        return part
     if name not in environ:
-        raise BadSecret(f"{where} names {value}, which the recorder's environment does not have. Nothing was sent.")
+        raise BadSecret(f"{where} names {part}, which the recorder's environment does not have. Nothing was sent.")
     return environ[name]
+
+
+def _name_in(where: str, part: str) -> str | None:
+    if not part.startswith(_MARK):
+        return None
+    name = part.removeprefix(_MARK)
+    if not name.startswith(PREFIX):
+        raise BadSecret(f"{where} names {part}; only env:{PREFIX}… may be read. Nothing was sent.")
+    return name

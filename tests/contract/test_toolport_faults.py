@@ -1,0 +1,317 @@
+"""What the port knows of a call when the tool server is away, dies, hangs up or is not the one it was."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import nats
+import pytest
+from mcp import Client
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, Unsupported, open_port
+from takeback.extension import EXTENSION, read_definition
+from tests.contract.test_toolport import DEAL, ENVIRON, SECRET, bus, call, http, pool
+from tests.crm_server import build
+
+__all__ = ["bus", "pool"]
+
+HEADERS = {"Authorization": "Bearer env:TAKEBACK_SECRET_CRM"}
+
+
+async def mcp_port(url: str, headers: dict[str, str] | None = None, environ: dict[str, str] | None = None) -> ToolPort:
+    config = {"transport": "mcp", "url": url, "headers": HEADERS if headers is None else headers}
+    return await open_port(config, None, ENVIRON if environ is None else environ)  # type: ignore[arg-type]
+
+
+class Legacy:
+    """A server as it was before 2026-07-28: it knows no discovery, only the handshake."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (b"mcp-method", b"server/discover") in scope["headers"]:
+            await PlainTextResponse("what?", 400)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class HangingUp:
+    """A proxy that hangs up, when told so, instead of passing on an answer."""
+
+    def __init__(self) -> None:
+        self.hang_up = False
+
+    @asynccontextmanager
+    async def before(self, url: str) -> AsyncIterator[str]:
+        target = urlsplit(url)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, back = await asyncio.open_connection(target.hostname, target.port)
+
+            async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, answering: bool) -> None:
+                while data := await source.read(65536):
+                    if answering and self.hang_up:
+                        break
+                    sink.write(data)
+                sink.close()
+
+            await asyncio.gather(pump(reader, back, False), pump(there, writer, True), return_exceptions=True)
+            back.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+
+
+async def test_a_server_that_is_away_was_not_reached() -> None:
+    """J3: nothing was forwarded."""
+    port = await mcp_port("http://127.0.0.1:1/mcp")
+    with pytest.raises(NotSent):
+        await call(port, "charge", accountId=1, amount=1)
+    await port.close()
+
+
+async def test_a_command_that_does_not_exist_was_not_reached() -> None:
+    port = await open_port({"transport": "mcp", "command": "/no/such"}, None, ENVIRON)  # type: ignore[arg-type]
+    with pytest.raises(NotSent):
+        await call(port, "charge", accountId=1, amount=1)
+    await port.close()
+
+
+async def test_a_subject_that_nobody_serves_was_not_reached(bus: nats.NATS) -> None:
+    port = await open_port({"transport": "nats", "subject": "tools.nobody"}, bus, {})
+    with pytest.raises(NotSent):
+        await call(port, "charge", accountId=1, amount=1)
+
+
+async def test_without_its_secret_the_server_refuses_and_the_secret_is_in_no_error(pool: asyncpg.Pool) -> None:
+    """J16: the agent cannot go round the recorder."""
+    async with http(build(pool).http_app(secret=SECRET)) as url:
+        for headers, environ in (({}, {}), (HEADERS, {"TAKEBACK_SECRET_CRM": "wrong-one"})):
+            port = await mcp_port(url, headers, environ)
+            with pytest.raises(ToolRefused) as refused:
+                await call(port, "charge", accountId=1, amount=1)
+            assert refused.value.status == 401
+            assert "wrong-one" not in f"{refused.value!r} {refused.value.__cause__!r}"
+            await port.close()
+    assert await pool.fetchval("select balance from accounts") == 100
+
+
+async def test_a_secret_may_only_come_from_variables_that_are_meant_for_it() -> None:
+    with pytest.raises(ToolRefused, match="TAKEBACK_SECRET_"):
+        await mcp_port("http://127.0.0.1:1/mcp", {"X-Key": "env:HOME"})
+    with pytest.raises(ToolRefused, match="TAKEBACK_SECRET_"):
+        await mcp_port("http://127.0.0.1:1/mcp", {"Authorization": "Bearer env:PATH"})
+    port = await mcp_port("http://127.0.0.1:1/mcp", HEADERS, {})
+    with pytest.raises(ToolRefused, match="does not have"):
+        await call(port, "charge", accountId=1, amount=1)
+    await port.close()
+
+
+async def test_a_command_is_not_started_where_commands_are_not_allowed() -> None:
+    with pytest.raises(ToolRefused) as refused:
+        await open_port({"transport": "mcp", "command": "true"}, None, {})  # type: ignore[arg-type]
+    assert refused.value.status == 403
+
+
+async def test_a_transport_that_is_not_spoken_is_refused() -> None:
+    with pytest.raises(ToolRefused):
+        await open_port({"transport": "http", "url": "http://127.0.0.1:1"}, None, {})  # type: ignore[arg-type]
+
+
+async def test_a_server_that_hangs_up_leaves_doubt_and_the_others_are_served(pool: asyncpg.Pool) -> None:
+    """J7: the effect is there, the answer was lost, the key tells."""
+    proxy = HangingUp()
+    async with http(build(pool).http_app(secret=SECRET)) as url, proxy.before(url) as through:
+        port = await mcp_port(through)
+        await port.describe(deadline=10)
+        running = asyncio.create_task(call(port, "slow", "ent_2", seconds=0.2))
+        proxy.hang_up = True
+        with pytest.raises(NoAnswer):
+            await call(port, "charge", accountId=1, amount=1)
+        proxy.hang_up = False
+        assert (await running).is_error is False
+        seen = await port.observe(None, entry="ent_1", deadline=10)
+        assert seen.call is not None
+        assert seen.call.outcome in {"committed", "never"}, "the hang-up may have cancelled it in time"
+        assert await pool.fetchval("select balance from accounts") == (99 if seen.call.outcome == "committed" else 100)
+        await port.close()
+
+
+async def test_a_server_started_anew_is_found_again(pool: asyncpg.Pool) -> None:
+    async with http(build(pool).http_app(secret=SECRET)) as url:
+        port = await mcp_port(url)
+        await call(port, "charge", accountId=1, amount=1)
+    with pytest.raises(NotSent):
+        await call(port, "charge", "ent_2", accountId=1, amount=1)
+    async with http(build(pool).http_app(secret=SECRET), urlsplit(url).port or 0):
+        assert (await call(port, "charge", "ent_3", accountId=1, amount=1)).is_error is False
+        await port.close()
+    assert await pool.fetchval("select balance from accounts") == 98
+
+
+async def test_a_server_of_the_older_revision_is_spoken_to_and_its_lost_session_renewed(pool: asyncpg.Pool) -> None:
+    async with http(Legacy(build(pool).http_app(secret=SECRET))) as url:
+        port = await mcp_port(url)
+        described = await port.describe(deadline=10)
+        assert described.undo_tool == "takeback_undo", "known by its role: the handshake drops the extensions"
+        await call(port, "charge", accountId=1, amount=1)
+    async with http(Legacy(build(pool).http_app(secret=SECRET)), urlsplit(url).port or 0):
+        assert (await call(port, "charge", "ent_2", accountId=1, amount=1)).is_error is False
+        await port.close()
+    assert await pool.fetchval("select balance from accounts") == 98
+
+
+async def test_both_revisions_of_mcp_see_what_is_declared(pool: asyncpg.Pool) -> None:
+    async with http(build(pool).http_app(secret=None)) as url:
+        for mode in ("legacy", "2026-07-28", "auto"):
+            async with Client(url, mode=mode) as client:
+                tools = {tool.name: read_definition(tool.meta) for tool in (await client.list_tools()).tools}
+                assert tools["update_deal"].tier == "high" and tools["takeback_observe"].role == "observe"
+                answer = await client.call_tool("takeback_observe", {"resource": DEAL})
+                assert answer.structured_content["fields"]["stage"] == "won"
+                if mode == "auto":
+                    assert (client.server_capabilities.extensions or {})[EXTENSION]["undoTool"] == "takeback_undo"
+
+
+async def test_a_killed_child_leaves_doubt_and_the_next_call_starts_it_anew(
+    pool: asyncpg.Pool, empty_postgres_url: str, tmp_path: Path
+) -> None:
+    """J7."""
+    pid = tmp_path / "pid"
+    serve = "runpy.run_module('tests.crm_server', run_name='__main__')"
+    script = f"import os, runpy; open({str(pid)!r}, 'w').write(str(os.getpid())); {serve}"
+    config = {
+        "transport": "mcp",
+        "command": sys.executable,
+        "args": ["-c", script],
+        "env": {"CRM_DATABASE": empty_postgres_url},
+    }
+    port = await open_port(config, None, ENVIRON)  # type: ignore[arg-type]
+    await port.describe(deadline=10)
+    in_flight = asyncio.create_task(call(port, "slow", seconds=30, deadline=30))
+    while await pool.fetchval("select count(*) from pg_stat_activity where state = 'idle in transaction'") == 0:
+        await asyncio.sleep(0)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    with pytest.raises(NoAnswer):
+        await in_flight
+    assert (await call(port, "charge", "ent_2", accountId=1, amount=1)).is_error is False
+    seen = await port.observe(None, entry="ent_1", deadline=10)
+    assert seen.call is not None and seen.call.outcome == "never"
+    await port.close()
+
+
+async def test_a_nats_server_that_stops_in_the_middle_leaves_doubt(bus: nats.NATS) -> None:
+    async def swallow(_message: Any) -> None:
+        return None
+
+    await bus.subscribe("tools.black.call", cb=swallow)
+    port = await open_port({"transport": "nats", "subject": "tools.black"}, bus, {})
+    with pytest.raises(NoAnswer):
+        await call(port, "charge", deadline=0.1, accountId=1, amount=1)
+
+
+@pytest.mark.parametrize("answer", [b"no json", b"[]", b"{}", b'{"content": 3}', b'{"error": 3}'])
+async def test_an_answer_that_is_none_leaves_doubt_over_nats(bus: nats.NATS, answer: bytes) -> None:
+    async def respond(message: Any) -> None:
+        await message.respond(answer)
+
+    await bus.subscribe("tools.odd.call", cb=respond)
+    port = await open_port({"transport": "nats", "subject": "tools.odd"}, bus, {})
+    with pytest.raises(NoAnswer):
+        await call(port, "charge", accountId=1, amount=1)
+
+
+class Odd:
+    """An MCP server of the older revision that answers a tool call with what it was made with."""
+
+    def __init__(self, answer: Response | dict[str, Any]) -> None:
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        message = await receive()
+        request = json.loads(message.get("body") or b"{}")
+        await self._respond(request)(scope, receive, send)
+
+    def _respond(self, request: dict[str, Any]) -> Response:
+        match request.get("method"):
+            case "initialize":
+                info = {"serverInfo": {"name": "odd", "version": "0"}, "capabilities": {}}
+                return self._result(request, info | {"protocolVersion": "2025-11-25"})
+            case "tools/call":
+                return self._answer if isinstance(self._answer, Response) else self._result(request, self._answer)
+            case "tools/list":
+                return self._result(request, {"tools": [{"name": "t", "inputSchema": {"type": "object"}, "new": 1}]})
+            case str(method) if method.startswith("notifications/"):
+                return Response(status_code=202)
+        return Response(status_code=405)
+
+    def _result(self, request: dict[str, Any], result: dict[str, Any]) -> Response:
+        return JSONResponse({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+
+async def ask(answer: Response | dict[str, Any]) -> Outcome:
+    async with http(Odd(answer)) as url:
+        port = await mcp_port(url, {})
+        try:
+            return await call(port, "t")
+        finally:
+            await port.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"content": "no list"},
+        {},
+        PlainTextResponse("hello"),
+        PlainTextResponse("bad gateway", 502),
+        PlainTextResponse("overloaded", 503),
+        Response("{", media_type="application/json"),
+        Response(status_code=202),
+        Response(status_code=409),
+    ],
+)
+async def test_an_answer_that_is_none_leaves_doubt(answer: Response | dict[str, Any]) -> None:
+    """J7: it ran, or it did not."""
+    with pytest.raises(NoAnswer):
+        await ask(answer)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429])
+async def test_a_status_that_says_not_processed_is_a_refusal(status: int) -> None:
+    with pytest.raises(ToolRefused) as refused:
+        await ask(PlainTextResponse("no", status))
+    assert refused.value.status == status
+
+
+async def test_a_result_that_breaks_its_own_output_schema_still_counts() -> None:
+    """J2: the tool ran; what it answered is recorded as it is."""
+    outcome = await ask({"content": [], "structuredContent": {"unexpected": None}, "later": True})
+    assert outcome.result["structuredContent"] == {"unexpected": None}
+    assert outcome.meta is None
+
+
+async def test_a_definition_is_kept_exactly_and_a_server_without_undo_says_so() -> None:
+    async with http(Odd({})) as url:
+        port = await mcp_port(url, {})
+        described = await port.describe(deadline=10)
+        assert described.operations[0].definition["new"] == 1
+        assert described.operations[0].declaration.declared is False
+        with pytest.raises(Unsupported):
+            await port.observe(DEAL, deadline=10)
+        with pytest.raises(Unsupported):
+            await port.undo("token", if_version=None, idempotency_key="ent_1", deadline=10)
+        await port.close()
