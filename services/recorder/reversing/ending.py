@@ -1,4 +1,4 @@
-"""How a step ends in the journal: one commit for the receipt, the reversal's entry, the original, and what hangs on it (G10)."""
+"""How a step ends in the journal: one commit for receipt, reversal entry, original, and what hangs on it (G10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of reversals: one row for each decided plan, taken by one recorder at a time under a lease (design.md, And back)."""
+"""The queue of reversals: a row for each decided plan, taken by one recorder at a time under a lease (design.md)."""
 
 from __future__ import annotations
 

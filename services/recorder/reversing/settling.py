@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final, Literal
+from typing import Any, Final
 
 import asyncpg
 import structlog
@@ -11,7 +11,9 @@ import structlog
 from recorder.journal import JournalReader, JournalUnavailable, Refused, StoredEntry
 from recorder.reversing.dispatch import Dispatch
 from recorder.serial import Serial
+from takeback.auth import Caller
 from takeback.errors import Problem
+from takeback.messages.entry import ResolutionRequest
 from takeback.messages.plan import Receipt
 
 log = structlog.get_logger()
@@ -70,24 +72,23 @@ class Settling:
             return await self._dispatch.settle(stored)
 
     async def resolve(
-        self,
-        reversal: StoredEntry,
-        outcome: Literal["happened", "did-not-happen"],
-        by: str,
-        authority: str,
-        reason: str,
-    ) -> Receipt:
-        """A person's word on a reversal in doubt or unverified (`POST /v1/entries/{e}/resolution`): another receipt.
+        self, reversal: StoredEntry, caller: Caller, wanted: ResolutionRequest, authority: str
+    ) -> dict[str, Any]:
+        """A person's word on a reversal in doubt or unverified: another receipt; the reversal's entry as it is then.
 
-        Raises `Problem` 409 when it is settled already.
+        The caller's *authority* was checked. Raises `Problem` 409 when it is settled already.
         """
         if reversal.kind != "reversal" or reversal.status not in ("in_doubt", "unverified"):
-            raise Problem(409, "settled", f"The reversal is {reversal.status}: there is nothing to settle.")
-        told = "It was taken back" if outcome == "happened" else "It was not taken back"
+            raise Problem(409, "not-in-doubt", f"The reversal is {reversal.status}. Nothing was changed.")
+        told = "It was taken back" if wanted.outcome == "happened" else "It was not taken back"
+        settled = f"{told}, says {caller.sub} ({authority}): {wanted.reason}"
         async with self._serial.turn(reversal.serial_key):
             try:
-                return await self._dispatch.resolve(reversal, outcome, f"{told}, says {by} ({authority}): {reason}")
+                await self._dispatch.resolve(reversal, wanted.outcome, settled)
             except Refused as refused:
                 raise Problem(
-                    409, "settled", f"Somebody settled it in this moment ({refused.detail}). Nothing was changed."
+                    409, "not-in-doubt", f"Somebody settled it in this moment ({refused.detail}). Nothing was changed."
                 ) from refused
+        stored = await self._reader.entry(reversal.id)
+        assert stored is not None
+        return stored.public

@@ -147,6 +147,8 @@ def expected_versions(
             expected[resource] = Expected(left.before[resource])
         elif index == 0:
             expected[resource] = Expected(step.if_version)
+        elif step.conflict is None and (entry.id, effect.resource) in decided.observed:
+            expected[resource] = Expected(decided.observed[entry.id, effect.resource])  # the plan saw no conflict there
         else:
             expected[resource] = Expected((entry.undo.if_versions or {}).get(effect.resource, effect.version))
     return expected

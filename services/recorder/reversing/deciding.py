@@ -1,0 +1,267 @@
+"""Taking in a decision about a plan (G5, G6, G7): what is checked in the commit that makes it a fact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import asyncpg
+
+from recorder.campaigns import Campaigns
+from recorder.journal import Journal, JournalReader, NewRecord, Record, Refused, StoredEntry, Unit
+from recorder.reversing.observing import Observer
+from recorder.reversing.remaps import current_names
+from recorder.reversing.reversal import decided_of
+from recorder.reversing.work import Decided, effects_of, resources_of
+from takeback import json
+from takeback.auth import Caller
+from takeback.authority import authority_over
+from takeback.errors import Problem, human_required, invalid, not_found
+from takeback.messages.entry import Entry
+from takeback.messages.plan import Plan, PlanDecision, Step
+
+_QUEUE: Final = """
+insert into reversals (id, campaign, status, decision) values ($1, $2, $3, $4) on conflict (id) do nothing
+"""
+_MAY_STAND: Final = frozenset({"committed", "reverting", "reverted"})
+"""An entry in any other status was something else when the plan was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Where a record stands: its stream and seq."""
+
+    stream: str
+    seq: int
+
+
+class Deciding:
+    """Appends ``plan.decided``. *wake* tells the runners that there is a reversal to take."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        journal: Journal,
+        reader: JournalReader,
+        campaigns: Campaigns,
+        observer: Observer,
+        wake: Callable[[], None],
+    ) -> None:
+        self._pool = pool
+        self._journal = journal
+        self._reader = reader
+        self._campaigns = campaigns
+        self._observer = observer
+        self._wake = wake
+
+    async def decide(self, record_id: str, campaign: str, by: Caller, plan_id: str, decision: PlanDecision) -> Recorded:
+        """The decision as a fact, and for an approval the reversal in the queue, in one commit.
+
+        Raises `Problem`: 403 human-required or not-authorised (with a security log entry), 404, 409 digest-mismatch,
+        plan-stale (the world moved: nothing was appended), already-decided (another decision came first). The same decision
+        again is answered like the first.
+        """
+        if not by.is_human:
+            await self._campaigns.security.write(campaign, by, "decide a plan")
+            raise human_required("decide a plan")
+        record = await self._proposed(campaign, plan_id)
+        proposed = json.loads(record.body)
+        body = {"plan": plan_id, "campaign": campaign, **decision.wire()}
+        known = await self._decided_before(plan_id, by, body)
+        if known is not None:
+            return known
+        plan = Plan.model_validate(proposed["plan"])
+        if decision.digest != plan.digest:
+            raise Problem(
+                409,
+                "digest-mismatch",
+                "The digest is not this plan's. Nothing was changed; read the plan and decide again.",
+            )
+        _check_names(plan, decision)
+        decided = decided_of(proposed, body, by.sub)
+        stored = await self._entries(campaign, plan)
+        entries = {id_: Entry.model_validate(found.public) for id_, found in stored.items()}
+        authorities = await self._authorities(campaign, by, decided, entries)
+        resources: list[str] = []
+        if decision.decision == "approve":
+            await self._check_current(decided, campaign, entries)
+            resources = resources_of(plan, entries, decided.leave_out)
+        return await self._append(record_id, campaign, by, body, authorities, resources)
+
+    async def _append(
+        self,
+        record_id: str,
+        campaign: str,
+        by: Caller,
+        body: dict[str, Any],
+        authorities: Mapping[str, str],
+        resources: Sequence[str],
+    ) -> Recorded:
+        authority = ", ".join(sorted(set(authorities.values()))) or None
+        actor = {"sub": by.sub, "kind": by.kind, "authority": authority}
+        unit = Unit(
+            records=[
+                NewRecord(
+                    stream=campaign,
+                    campaign=campaign,
+                    kind="campaign",
+                    id=record_id,
+                    type="plan.decided",
+                    body=json.dumps({**body, "by": actor}),
+                    published=True,
+                )
+            ],
+            once=record_id,
+        )
+        status = "queued" if body["decision"] == "approve" else "completed"
+        try:
+            async with self._journal.transaction() as tx:
+                appended = await tx.append(unit)
+                seq = appended.records[0].seq
+                row = {
+                    "body": body,
+                    "by": actor,
+                    "authorities": dict(authorities),
+                    "resources": list(resources),
+                    "seq": seq,
+                }
+                if await tx.execute(_QUEUE, body["plan"], campaign, status, json.dumps(row).decode()) != "INSERT 0 1":
+                    raise _Overtaken
+        except _Overtaken:
+            known = await self._decided_before(body["plan"], by, body)
+            assert known is not None
+            return known
+        except Refused as refused:
+            known = await self._decided_before(body["plan"], by, body) if refused.reason == "duplicate-record" else None
+            if known is None:
+                raise
+            return known
+        if status == "queued":
+            self._wake()
+        return Recorded(campaign, seq)
+
+    async def _proposed(self, campaign: str, plan_id: str) -> Record:
+        record = await self._reader.record(plan_id)
+        if record is None or record.campaign != campaign or record.type != "plan.proposed":
+            raise not_found()
+        return record
+
+    async def _decided_before(self, plan_id: str, by: Caller, body: Mapping[str, Any]) -> Recorded | None:
+        row = await self._pool.fetchrow("select campaign, decision from reversals where id = $1", plan_id)
+        if row is None:
+            return None
+        kept = json.loads(row["decision"])
+        if kept["body"] == body and kept["by"]["sub"] == by.sub:
+            return Recorded(row["campaign"], kept["seq"])
+        raise Problem(
+            409,
+            "already-decided",
+            f"{kept['by']['sub']} decided this plan otherwise before ({kept['body']['decision']}). Nothing was changed.",
+        )
+
+    async def _entries(self, campaign: str, plan: Plan) -> dict[str, StoredEntry]:
+        found: dict[str, StoredEntry] = {}
+        for step in plan.steps:
+            stored = await self._reader.entry(step.entry)
+            if stored is None or stored.campaign != campaign:
+                raise not_found()
+            found[step.entry] = stored
+        return found
+
+    async def _authorities(
+        self, campaign: str, by: Caller, decided: Decided, entries: Mapping[str, Entry]
+    ) -> dict[str, str]:
+        role = await self._campaigns.role(campaign, by.sub)
+        if role is None:
+            raise not_found()
+        authorities: dict[str, str] = {}
+        for step in decided.plan.steps:
+            if step.entry in decided.leave_out:
+                continue
+            entry = entries[step.entry]
+            authority = authority_over(by.sub, role, entry.principal, entry.undo.undo_authority)
+            if authority is None:
+                raise await self._campaigns.security.refuse(campaign, by, "take this back", step.entry)
+            authorities[step.entry] = authority
+        return authorities
+
+    async def _check_current(self, decided: Decided, campaign: str, entries: Mapping[str, Entry]) -> None:
+        """Raises 409 plan-stale where a record is no longer as it was when the plan was made (G6)."""
+        steps = [step for step in decided.plan.steps if step.entry not in decided.leave_out]
+        moved = [step.entry for step in steps if entries[step.entry].status not in _MAY_STAND]
+        if moved:
+            raise _stale(f"{moved[0]} is {entries[moved[0]].status} by now")
+        records = [record for step in steps for record in _seen_then(decided, step, entries[step.entry])]
+        names = await current_names(self._pool, campaign, [resource for _, resource, _ in records])
+        ours = await self._left_by_reversals(decided.plan, entries)
+        open_ones = [
+            (server, names.get(resource, resource), version)
+            for server, resource, version in records
+            if names.get(resource, resource) not in ours.unsettled
+        ]
+        by_server: dict[str, dict[str, None]] = {}
+        for server, resource, _ in open_ones:
+            by_server.setdefault(server, {})[resource] = None
+        seen = {
+            (server, resource): look
+            for server, wanted in by_server.items()
+            for resource, look in (await self._observer.see_all(campaign, server, list(wanted))).items()
+        }
+        for server, resource, version in open_ones:
+            look = seen[server, resource]
+            if look.observation is None or look.error is not None:
+                continue  # the step itself looks again, and says what it could not see
+            now = look.observation.version
+            if now != version and now not in ours.versions.get(resource, ()):
+                raise _stale(f"{resource} stood at version {version}, it stands at {now} by now")
+
+    async def _left_by_reversals(self, plan: Plan, entries: Mapping[str, Entry]) -> _Ours:
+        """What other reversals did with this plan's own entries meanwhile: that makes no plan stale (G9)."""
+        ours = _Ours({}, set())
+        for step in plan.steps:
+            entry = entries[step.entry]
+            if entry.status == "reverting":
+                ours.unsettled.update(effect.resource for effect in effects_of(entry) if effect.resource)
+            elif entry.status == "reverted" and entry.reverted_by is not None:
+                stored = await self._reader.entry(entry.reverted_by)
+                assert stored is not None
+                for effect in effects_of(Entry.model_validate(stored.public)):
+                    assert effect.resource is not None
+                    ours.versions.setdefault(effect.resource, set()).add(effect.version)
+        return ours
+
+
+@dataclass(frozen=True, slots=True)
+class _Ours:
+    versions: dict[str, set[str | None]]
+    unsettled: set[str]
+
+
+class _Overtaken(Exception):
+    """Another decision on the plan was written in the same moment."""
+
+
+def _seen_then(decided: Decided, step: Step, entry: Entry) -> list[tuple[str, str, str | None]]:
+    """The records of *step* with the versions that the plan saw; those that it could not see are left away."""
+    if entry.status == "reverted":
+        return []
+    found: list[tuple[str, str, str | None]] = []
+    for index, effect in enumerate(effects_of(entry)):
+        assert effect.resource is not None
+        if (entry.id, effect.resource) in decided.observed:
+            found.append((entry.server, effect.resource, decided.observed[entry.id, effect.resource]))
+        elif index == 0 and step.observed_version is not None:
+            found.append((entry.server, effect.resource, step.observed_version))
+    return found
+
+
+def _check_names(plan: Plan, decision: PlanDecision) -> None:
+    steps = {step.entry for step in plan.steps}
+    unknown = [name for name in [*decision.leave_out, *decision.override, *decision.fields] if name not in steps]
+    if unknown:
+        raise invalid(f"{', '.join(unknown[:5])}: not among the plan's steps.")
+
+
+def _stale(what: str) -> Problem:
+    return Problem(409, "plan-stale", f"The plan is stale: {what}. Nothing was changed; look at a fresh plan.")

@@ -1,0 +1,73 @@
+"""What the other services ask the recorder for over the bus (design.md, Services)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from takeback.messages.base import Id, Request
+from takeback.messages.events import Actor
+from takeback.messages.plan import PlanDecision
+
+AppendType = Literal[
+    "plan.proposed", "plan.decided", "link.confirmed", "review.acknowledged", "window.reminded", "window.escalated",
+    "window.lapsed",
+]  # fmt: skip
+"""Facts that others take in and the recorder makes facts of."""
+
+
+class HeadsRequest(Request):
+    """``rpc.recorder.heads``: how far the campaign's streams are published, and what is not settled yet."""
+
+    campaign: Id
+    moved_since: datetime | None = None
+
+
+class RecordsRequest(Request):
+    """``rpc.recorder.records``: the published records of a stream above *after*, in order."""
+
+    stream: Id
+    after: int = Field(default=0, ge=0)
+    limit: int = Field(default=500, ge=1, le=1000)
+
+
+class StreamsRequest(Request):
+    """``rpc.recorder.streams``: a page of all streams, of one campaign or of all (for a rebuild)."""
+
+    campaign: Id | None = None
+    cursor: str | None = None
+    limit: int = Field(default=500, ge=1, le=1000)
+
+
+class ObserveItem(Request):
+    """A record to look at; without *resource*, all records that the entry changed."""
+
+    entry: Id
+    resource: str | None = None
+    server: str | None = None
+
+
+class ObserveRequest(Request):
+    """``rpc.recorder.observe``: records as they are now, each with its own answer or its own error."""
+
+    campaign: Id
+    items: list[ObserveItem] = Field(max_length=2000)
+
+
+class AppendRequest(Request):
+    """``rpc.recorder.append``: *id* is the record's, made by the caller: sent again it is written once."""
+
+    id: Id
+    type: AppendType
+    campaign: Id
+    by: Actor
+    body: dict[str, Any]
+
+
+class DecidedBody(PlanDecision):
+    """The body of ``plan.decided``."""
+
+    plan: Id
+    campaign: Id | None = None
