@@ -19,7 +19,7 @@ from planner.store import Store
 from planner.undoing import Undoing
 from planner.waiting import Waiting
 from takeback import bus
-from takeback.database import connect_pool, service_url
+from takeback.database import connect_pool
 from takeback.inbox import Inbox, short_type
 from takeback.messages.events import Event
 from takeback.rpc import Rpc
@@ -76,7 +76,7 @@ class Planner:
             wrong["nats"] = "not connected"
         try:
             await self._pool.fetchval("select 1")
-        except (OSError, asyncpg.PostgresError) as error:
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
             wrong["postgres"] = str(error) or type(error).__name__
         return wrong
 
@@ -84,8 +84,13 @@ class Planner:
 async def build(environ: Mapping[str, str]) -> Planner:
     """The planner as *environ* says (contract.md, Settings); connected, and not consuming yet."""
     settings = Settings.of(environ)
-    pool = await connect_pool(service_url(settings.postgres_url, "planner", environ), "planner", maximum=_CONNECTIONS)
-    return Planner(settings, pool, await bus.connect(settings.nats_url, "takeback planner"))
+    pool = await connect_pool(settings.postgres_url, "planner", maximum=_CONNECTIONS)
+    try:
+        client = await bus.connect(settings.nats_url, "takeback planner")
+    except BaseException:
+        await pool.close()
+        raise
+    return Planner(settings, pool, client)
 
 
 service = Service("planner", build)

@@ -39,7 +39,7 @@ class Confirming:
                 "type": "link.confirmed",
                 "campaign": campaign,
                 "by": {"sub": caller.sub, "kind": caller.kind},
-                "body": {"campaign": campaign, "link": link, "entry": found.entry, "dependsOn": found.depends_on},
+                "body": {"link": link, "entry": found.entry, "dependsOn": found.depends_on},
             },
         )
         await self._inbox.catch_up(campaign)

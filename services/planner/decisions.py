@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 from planner.choices import authority, check, is_same, to_be_judged
+from planner.fact import with_unsettled
 from planner.folding import PlanState
-from planner.planning import Planning
+from planner.plan import moved_past
+from planner.planning import Draft, Planning
 from planner.waiting import Waiting
 from takeback.auth import Caller
 from takeback.errors import Problem, human_required, not_authorised
@@ -33,7 +35,7 @@ class Decisions:
         """Appends *decision*; answers the plan's state, at the latest after *wait_seconds*.
 
         Raises `Problem` 403 without authority over a step (the recorder logs it), 409 ``digest-mismatch``,
-        ``already-decided`` or ``plan-stale`` (which names a fresh plan), 422 for a choice that does not fit. Saying the same
+        ``plan-decided`` or ``plan-stale`` (which names a fresh plan), 422 for a choice that does not fit. Saying the same
         again is answered with what became of it.
         """
         state = await self._planning.seen(plan_id, caller)
@@ -56,7 +58,7 @@ class Decisions:
             by = state.decided.by.sub if state.decided is not None else "nobody"
             raise Problem(
                 409,
-                "already-decided",
+                "plan-decided",
                 f"{by} has decided this plan otherwise before. Nothing was changed.",
                 plan=plan_id,
             )
@@ -95,19 +97,31 @@ class Decisions:
         """Raises 409 ``plan-stale`` with a fresh plan when the world has moved past *plan* (G6)."""
         now = await self._planning.now(plan.campaign)
         fresh = await self._planning.draft(new_id("pln"), plan.campaign, plan.targets, now)
-        if fresh.plan.digest == plan.digest:
-            return
-        await self._planning.append(fresh, caller, supersedes=plan.id)
+        entries = {step.entry for step in plan.steps}
+        facts = with_unsettled(await self._planning.store.facts(plan.campaign, entries), now.unsettled)
+        gone = {fact.id for fact in facts if fact.id in entries and fact.entry.status in ("reverting", "reverted")}
+        if moved_past(plan, fresh.plan, gone):
+            raise stale(await self._fresh(plan, caller, fresh))
+
+    async def _fresh(self, plan: Plan, caller: Caller, draft: Draft | None = None) -> Plan:
+        """What *plan* means now, proposed in its place."""
+        if draft is None:
+            now = await self._planning.now(plan.campaign)
+            draft = await self._planning.draft(new_id("pln"), plan.campaign, plan.targets, now)
+        await self._planning.append(draft, caller, supersedes=plan.id)
         PLANS.labels("stale").inc()
-        raise stale(fresh.plan)
+        return draft.plan
 
     async def _append(self, plan: Plan, caller: Caller, capacity: str | None, decision: PlanDecision) -> None:
         by: dict[str, Any] = {"sub": caller.sub, "kind": caller.kind, "authority": capacity}
-        body = decision.wire() | {"plan": plan.id, "campaign": plan.campaign}
-        await self._rpc.request(
-            RPC_APPEND,
-            {"id": f"{plan.id}-decided", "type": "plan.decided", "campaign": plan.campaign, "by": by, "body": body},
-        )
+        body = decision.wire() | {"plan": plan.id}
+        wanted = {"id": f"{plan.id}-decided", "type": "plan.decided", "campaign": plan.campaign, "by": by, "body": body}
+        try:
+            await self._rpc.request(RPC_APPEND, wanted)
+        except Problem as problem:
+            if problem.slug == "plan-stale":
+                raise stale(await self._fresh(plan, caller)) from problem
+            raise
         PLANS.labels("approved" if decision.decision == "approve" else "rejected").inc()
         await self._inbox.catch_up(plan.campaign)
 

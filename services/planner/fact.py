@@ -93,6 +93,8 @@ def with_unsettled(facts: Iterable[Fact], unsettled: Iterable[Entry]) -> list[Fa
         held = known.get(entry.id)
         if held is None:
             known[entry.id] = Fact(entry, _UNDER_WAY, entry.created_at)
+        elif held.entry.status == "awaiting_approval":
+            known[entry.id] = replace(held, entry=entry, seq=_UNDER_WAY)
         elif held.entry.status == "committed" and entry.status == "reverting":
             known[entry.id] = replace(held, entry=entry)
     return list(known.values())

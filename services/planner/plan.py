@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -72,6 +72,17 @@ def digest_of(plan: Plan) -> str:
     return "sha256:" + hashlib.sha256(json.dumps(binding)).hexdigest()
 
 
+def moved_past(plan: Plan, fresh: Plan, gone: Set[str]) -> bool:
+    """Whether the world moved past *plan*, of which *fresh* is what it means now (G6).
+
+    *gone* are its entries that another plan takes back, or took back, meanwhile: of these it only becomes true sooner that
+    they are reverted (G9), and whether the records fit is asked again of the records themselves.
+    """
+    if fresh.digest == plan.digest:
+        return False
+    return not gone or not _members(fresh) <= _members(plan)
+
+
 def needs_choice(plan: Plan, interaction: Iterable[str]) -> list[str]:
     """Why a person must look at *plan* before it may run in one call; *interaction* are its entries. Empty: nothing does."""
     inside = set(interaction)
@@ -87,6 +98,10 @@ def needs_choice(plan: Plan, interaction: Iterable[str]) -> list[str]:
     if plan.unresolved:
         why.append("something is unresolved")
     return why
+
+
+def _members(plan: Plan) -> set[str]:
+    return {item.entry for section in (plan.steps, plan.not_reversible, plan.unresolved) for item in section}
 
 
 def _sorted(fact: Fact, now: datetime) -> NotReversible | UnresolvedEntry | None:

@@ -8,7 +8,7 @@ from planner.projection import apply, forget
 from planner.settings import Settings
 from planner.tables import PROJECTION
 from takeback import bus, inbox
-from takeback.database import connect_pool, service_url
+from takeback.database import connect_pool
 from takeback.inbox import Inbox
 from takeback.rpc import Rpc
 
@@ -19,7 +19,7 @@ async def rebuild(environ: Mapping[str, str]) -> str:
     A recorder must be running. Raises `Problem` 503 when none answers: then run it again.
     """
     settings = Settings.of(environ)
-    pool = await connect_pool(service_url(settings.postgres_url, "planner", environ), "planner")
+    pool = await connect_pool(settings.postgres_url, "planner")
     client = await bus.connect(settings.nats_url, "takeback rebuild planner")
     try:
         await inbox.rebuild(pool, list(PROJECTION), Inbox(pool, Rpc(client), "planner", apply, forget))

@@ -74,7 +74,12 @@ class Undoing:
                 writes = await self._writes(campaign, interaction, now)
                 running = await self._planning.store.plans_under_way([fact.id for fact in writes])
                 if not running:
-                    return await self._undo_now(campaign, writes, caller, request, now, key)
+                    try:
+                        return await self._undo_now(campaign, writes, caller, request, now, key)
+                    except Problem as problem:
+                        if problem.slug != "plan-stale" or time.monotonic() > deadline:
+                            raise
+                    key = None  # somebody was faster: what is true now decides
                 left = deadline - time.monotonic()
                 state = await self._decisions.wait(running[0], left)
                 if not state.ended:

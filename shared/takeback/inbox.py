@@ -25,9 +25,6 @@ from takeback.subjects import RPC_HEADS, RPC_RECORDS, RPC_STREAMS, TYPE_PREFIX
 log = structlog.get_logger()
 
 BATCH = 500
-# A record's time is taken before its commit shows: heads are asked for from a little before the last time on.
-_OVERLAP_SECONDS = 60
-
 Apply = Callable[[Any, Event], Awaitable[None]]
 Forget = Callable[[Any, str], Awaitable[None]]
 
@@ -115,7 +112,6 @@ class Inbox:
                 asked: dict[str, Any] = {"campaign": campaign}
                 if (since := self._caught_up_at.get(campaign)) is not None:
                     asked["movedSince"] = since
-                    asked["overlapSeconds"] = _OVERLAP_SECONDS
                 heads = await self._rpc.request(RPC_HEADS, asked)
                 await self._reach(heads["streams"])
         except TimeoutError as error:
