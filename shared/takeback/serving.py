@@ -71,7 +71,10 @@ async def serve_stack(data: Path, *, host: str, port: int | None, examples: bool
 async def serve_service(name: str, data: Path, *, host: str, port: int | None) -> int:
     """Run one service until SIGINT or SIGTERM; answers the exit code. It logs to standard error."""
     configure_logging(name)
-    environ = _with_keys(data)
+    keys = keys_folder(os.environ, data).resolve()
+    if name == "recorder":
+        ensure_keys(keys)  # only recorders hold the private ones; the others read the public halves
+    environ = {**os.environ, "TAKEBACK_KEYS_DIR": str(keys)}
 
     async def run(stop: _Stop) -> None:
         async with one_service(name, host=host, port=port, environ=environ) as door:
@@ -170,9 +173,3 @@ def _table(console: Console, rows: Mapping[str, str]) -> None:
 
 def _data_option(folder: DataFolder) -> str:
     return "" if folder.path == Path("data").resolve() else f" --data {folder.path}"
-
-
-def _with_keys(data: Path) -> dict[str, str]:
-    keys = keys_folder(os.environ, data).resolve()
-    ensure_keys(keys)
-    return {**os.environ, "TAKEBACK_KEYS_DIR": str(keys)}

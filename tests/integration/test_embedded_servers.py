@@ -11,9 +11,7 @@ import nats
 import pytest
 import redis.asyncio
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js import JetStreamContext
 from nats.js.api import StorageType, StreamConfig, StreamInfo
 from nats.js.errors import ServiceUnavailableError
@@ -188,39 +186,6 @@ class TestNats:
         await until_connected(client)
         assert await js.streams_info() == []
         await client.close()
-
-    async def test_its_users_may_do_what_the_contract_says_and_no_more(self, nats_server: NatsServer) -> None:
-        """N6: `nats` may only subscribe to `takeback.>`, `natsTools` serves `tools.>` and answers."""
-        refused: asyncio.Queue[str] = asyncio.Queue()
-
-        async def on_error(error: Exception) -> None:
-            refused.put_nowait(str(error))
-
-        async def serve_tool(message: Msg) -> None:
-            await message.respond(b"done")
-
-        owner = await nats.connect(nats_server.url)
-        subscriber = await nats.connect(nats_server.subscriber_url, error_cb=on_error)
-        tools = await nats.connect(nats_server.tools_url, error_cb=on_error)
-        heard = await subscriber.subscribe("takeback.>")
-        await subscriber.flush()
-        await owner.publish("takeback.cmp_1.run.opened", b"{}")
-        assert (await heard.next_msg(timeout=5)).data == b"{}"
-        await tools.subscribe("tools.table.call", queue="table", cb=serve_tool)
-        await tools.flush()
-        assert (await owner.request("tools.table.call", b"", timeout=5)).data == b"done"
-        assert refused.empty()
-
-        await subscriber.publish("takeback.cmp_1.run.opened", b"forged")
-        assert "permissions violation for publish" in await refused.get()
-        await subscriber.subscribe("tools.>")
-        assert "permissions violation for subscription" in await refused.get()
-        await tools.publish("takeback.cmp_1.run.opened", b"forged")
-        assert "permissions violation for publish" in await refused.get()
-        with pytest.raises(NatsTimeoutError):
-            await heard.next_msg(timeout=0.05)
-        for client in (owner, subscriber, tools):
-            await client.close()
 
 
 class TestStreams:
