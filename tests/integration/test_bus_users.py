@@ -33,7 +33,9 @@ def users(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bus]:
         yield Bus(server.url, server.subscriber_url, server.tools_url)
         return
     port = free_port()
-    command = [program(), "-c", DEPLOYED, "-a", "127.0.0.1", "-p", str(port), "-m", str(free_port()), "-sd", tmp_path]
+    config = tmp_path / "nats.conf"
+    config.write_text(DEPLOYED.read_text().replace("/data", str(tmp_path / "store")))
+    command = [program(), "-c", config, "-a", "127.0.0.1", "-p", str(port), "-m", str(free_port())]
     environ = {f"NATS_{name}PASSWORD": "secret" for name in ("", "SUBSCRIBER_", "TOOLS_")}
     with subprocess.Popen(command, env=environ) as process:
         while not listens(port, greeting=b"INFO "):
