@@ -211,6 +211,41 @@ async def test_a_definition_declares_what_its_decorator_says(crm: Crm) -> None:
     assert tools["update_deal"]["inputSchema"]["required"] == ["dealId", "stage"]
 
 
+async def test_one_record_is_read_in_one_way(crm: Crm) -> None:
+    """G8: two ways would see two versions."""
+    with pytest.raises(TypeError, match="declared twice"):
+        crm.server.record("crm://acme/deal/{dealId}")
+
+
+def test_what_an_author_got_wrong_is_said_at_the_decorator() -> None:
+    server = ToolServer("x", store=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="async"):
+        server.operation()(lambda tx: None)  # type: ignore[arg-type]
+
+    @server.operation(resource="x://y/{a}")
+    async def change(tx: Any, a: str, b: str) -> None: ...
+
+    with pytest.raises(TypeError, match="asks for 'b'"):
+
+        @change.snapshot
+        async def _(tx: Any, b: str) -> None: ...
+
+    with pytest.raises(TypeError, match="two operations"):
+
+        @server.operation(name="change")
+        async def other(tx: Any) -> None: ...
+
+    shared = server.record("x://z/{a}")
+
+    @server.operation(record=shared)
+    async def third(tx: Any, a: str) -> None: ...
+
+    with pytest.raises(TypeError, match=r"\.snapshot needs resource"):
+
+        @third.snapshot
+        async def _(tx: Any, a: str) -> None: ...
+
+
 # --- taking back ---
 
 
@@ -435,5 +470,5 @@ async def _blocked(crm: Crm, count: int = 1) -> None:
     """Until that many connections wait for a lock."""
     waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
     async with asyncio.timeout(10):
-        while await crm.value(waiting) < count:  # noqa: ASYNC110 (nobody can tell us)
+        while await crm.value(waiting) < count:
             await asyncio.sleep(0)

@@ -81,8 +81,10 @@ def _server(served: Served) -> Server[Any]:
         served.capability["previewTool"]: served.preview,
     }
 
+    tools = types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in served.tools()])
+
     async def list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in served.tools()])
+        return tools
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
@@ -98,7 +100,14 @@ def _server(served: Served) -> Server[Any]:
             raise MCPError(types.INTERNAL_ERROR, str(error)) from error
         return types.CallToolResult.model_validate(answer)
 
-    server: Server[Any] = Server(served.name, version=served.version, on_list_tools=list_tools, on_call_tool=call_tool)
+    server: Server[Any] = Server(
+        served.name,
+        version=served.version,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        # No argument is repeated in a header; without this each call would list all tools to find that out.
+        get_tool_input_schema=lambda _name: None,
+    )
     server.extensions[EXTENSION] = served.capability
     return server
 

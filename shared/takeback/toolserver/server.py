@@ -51,9 +51,7 @@ class ToolServer:
         *resource* is a URI template over the operations' arguments (or results); *version* names the field of the
         record that holds its revision.
         """
-        record = Record(resource, version=version)
-        self._records.append(record)
-        return record
+        return self._known(Record(resource, version=version))
 
     def table(
         self,
@@ -69,9 +67,7 @@ class ToolServer:
         *key*: the column of each variable of *resource*, in order (absent: they have the same names). *version*: an
         integer column that every write raises. *ignore*: columns that are no part of it (generated ones, counters).
         """
-        record = table_record(table, resource, key, version, ignore)
-        self._records.append(record)
-        return record
+        return self._known(table_record(table, resource, key, version, ignore))
 
     def operation(
         self,
@@ -175,6 +171,13 @@ class ToolServer:
             raise TypeError(f"{self.name} has two operations named {operation.name}")
         self._operations[operation.name] = operation
         return operation
+
+    def _known(self, record: Record) -> Record:
+        if any(other.template == record.template for other in self._records):
+            # Two ways to read one record would see two versions of it: every undo would look like a conflict.
+            raise TypeError(f"{record.template} is declared twice; let its operations share one record=")
+        self._records.append(record)
+        return record
 
     # --- the doors ---
 
