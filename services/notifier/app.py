@@ -45,7 +45,7 @@ class Notifier:
         verifier = settings.verifier()
         self._hub = Hub(feed, members, client, settings.stream_queue_events)
         self._announcer = Announcer(pool, client, settings.sweep_seconds)
-        handlers = Handlers(pool, rpc, self._hub, self._announcer)
+        self.handlers = handlers = Handlers(pool, rpc, self._hub, self._announcer)
         self._consumer = Consumer(
             settings.nats_url, client, "notifier", handlers.receive, handlers.sweep, settings.sweep_seconds
         )

@@ -13,10 +13,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 import orjson
+import structlog
 from fastapi import APIRouter
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from notifier.feed import Cursor
@@ -28,6 +31,7 @@ from takeback.auth import Caller, Verifier
 from takeback.errors import Problem
 from takeback.web import checked_id, problem_response
 
+log = structlog.get_logger()
 _PING_SECONDS = 15
 
 
@@ -60,7 +64,7 @@ class Streams:
     async def sse(self, request: Request, campaign: str) -> Response:
         """The stream as Server-Sent Events."""
         caller, cursor, reset = await self._admit(request, campaign)
-        return EventSourceResponse(
+        return _EventStream(
             self._as_sse(campaign, caller, cursor, reset),
             headers={"Last-Event-ID": str(cursor)},
             ping=_PING_SECONDS,
@@ -140,6 +144,17 @@ class Streams:
                         await websocket.send_text(text)
                 except TimeoutError as error:
                     raise too_slow() from error
+
+
+class _EventStream(EventSourceResponse):
+    """A response that ends quietly when its client takes nothing any more."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends until the stream ends, the client goes, or one event takes too long to leave."""
+        try:
+            await super().__call__(scope, receive, send)
+        except SendTimeoutError:
+            log.info("a client read too slowly and was dropped", path=scope["path"])
 
 
 async def _until_gone(websocket: WebSocket) -> None:
