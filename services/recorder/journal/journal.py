@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import asyncpg
@@ -13,12 +13,12 @@ from recorder.journal.appending import call_append, written_before
 from recorder.journal.session import Session, end_session
 from recorder.journal.unavailable import JournalUnavailable
 from recorder.journal.unit import Appended, Refused, Unit, encode
-from recorder.journal.writer import REREAD_SECONDS, GroupWriter, unavailable
+from recorder.journal.writer import REREAD_SECONDS, GroupWriter, session_ended, unavailable
 
 Committed = Callable[[Sequence[tuple[Unit, Appended]]], None]
 """Told of what was committed, in the order of the journal, so that it can be published at once."""
 
-_LOST = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError, TimeoutError)
+_LOST = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 
 
 class Journal:
@@ -50,31 +50,17 @@ class Journal:
     async def transaction(self) -> AsyncIterator[Transaction]:
         """A transaction for the cold paths that write other tables in the same commit: append first, the rest after.
 
-        Commits at the end of the block, rolls back when the block raises (`Refused` included). Raises `JournalUnavailable`
-        like `append`; a commit whose answer was lost is reread before anything is said. A cancelled caller's commit is
+        Commits at the end of the block, rolls back when the block raises (`Refused` included). Raises
+        `JournalUnavailable` like `append`; a commit whose answer was lost is reread before anything is said. A cancelled caller's commit is
         carried to its end first.
         """
-        try:
+        with _translated():
             connection = await self._pool.acquire(timeout=10)
-        except _LOST as error:
-            raise JournalUnavailable(
-                f"The journal cannot be reached: {error}. Nothing was written.", written=False
-            ) from error
         transaction = Transaction(connection)
         try:
             await transaction.begin()
             yield transaction
             await _to_its_end(self._commit(transaction))
-        except _LOST as error:
-            raise JournalUnavailable(
-                f"The journal's connection failed: {error}. Nothing was written.", written=False
-            ) from error
-        except asyncpg.PostgresError as error:
-            if unavailable(error):
-                raise JournalUnavailable(
-                    f"The journal could not be written: {error}. Nothing was written.", written=False
-                ) from error
-            raise
         finally:
             await asyncio.shield(self._release(transaction))
 
@@ -84,7 +70,11 @@ class Journal:
         except _LOST as error:
             await self._prove(transaction, error)
         except asyncpg.PostgresError as error:
-            if not transaction.connection.is_closed():
+            if not session_ended(error) and not transaction.connection.is_closed():
+                if unavailable(error):
+                    raise JournalUnavailable(
+                        f"The journal could not be written: {error}. Nothing was written.", written=False
+                    ) from error
                 raise
             await self._prove(transaction, error)
         if transaction.appended:
@@ -126,7 +116,9 @@ class Transaction:
 
     async def append(self, unit: Unit) -> Appended:
         """Write *unit* in this transaction; raises `Refused` and `Unwritable`. Durable only once the block has ended."""
-        answer = (await call_append(self.connection, [(unit, encode(unit))]))[0]
+        encoded = encode(unit)
+        with _translated():
+            answer = (await call_append(self.connection, [(unit, encoded)]))[0]
         if isinstance(answer, Refused):
             raise answer
         self.appended.append((unit, answer))
@@ -134,28 +126,33 @@ class Transaction:
 
     async def execute(self, sql: str, *arguments: Any) -> str:
         """Run one statement; answers its command tag."""
-        return str(await self.connection.execute(sql, *arguments))
+        with _translated():
+            return str(await self.connection.execute(sql, *arguments))
 
     async def fetch(self, sql: str, *arguments: Any) -> list[Any]:
         """The rows of one statement."""
-        return list(await self.connection.fetch(sql, *arguments))
+        with _translated():
+            return list(await self.connection.fetch(sql, *arguments))
 
     async def fetchrow(self, sql: str, *arguments: Any) -> Any:
         """The first row of one statement, or None."""
-        return await self.connection.fetchrow(sql, *arguments)
+        with _translated():
+            return await self.connection.fetchrow(sql, *arguments)
 
     async def fetchval(self, sql: str, *arguments: Any) -> Any:
         """The first value of the first row of one statement, or None."""
-        return await self.connection.fetchval(sql, *arguments)
+        with _translated():
+            return await self.connection.fetchval(sql, *arguments)
 
     async def begin(self) -> None:
         """Open it, and note who the connection is to the server, for the proof after a lost commit."""
-        row = await self.connection.fetchrow(
-            "select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"
-        )
+        with _translated():
+            row = await self.connection.fetchrow(
+                "select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"
+            )
+            self._transaction = self.connection.transaction()
+            await self._transaction.start()
         self.session = Session(self.connection, row["pid"], row["backend_start"])
-        self._transaction = self.connection.transaction()
-        await self._transaction.start()
 
     async def commit(self) -> None:
         """Make it durable."""
@@ -169,6 +166,23 @@ class Transaction:
                 await self._transaction.rollback()
             except (*_LOST, asyncpg.PostgresError):
                 self.connection.terminate()  # the server takes it back by itself
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Before the commit, a database that fails has written nothing; what it says of a statement goes through as it is."""
+    try:
+        yield
+    except _LOST as error:
+        raise JournalUnavailable(
+            f"The journal cannot be reached: {error}. Nothing was written.", written=False
+        ) from error
+    except asyncpg.PostgresError as error:
+        if unavailable(error) or session_ended(error):
+            raise JournalUnavailable(
+                f"The journal could not be written: {error}. Nothing was written.", written=False
+            ) from error
+        raise
 
 
 async def _to_its_end(work: Any) -> None:

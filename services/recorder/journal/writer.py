@@ -113,13 +113,13 @@ class GroupWriter:
             answers = await call_append(
                 session.connection, [(item.unit, item.encoded) for item in group], self.deadline
             )
-        except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-            await self._prove(group, session, error)
         except asyncpg.PostgresError as error:
-            if session.connection.is_closed():
+            if session_ended(error) or session.connection.is_closed():
                 await self._prove(group, session, error)
             else:
                 await self._each_alone(group, error)
+        except Exception as error:  # asyncpg's own view of a lost connection takes many shapes
+            await self._prove(group, session, error)
         else:
             self._answer(group, answers)
 
@@ -191,12 +191,18 @@ class GroupWriter:
             self.committed(written)
 
 
+def session_ended(error: asyncpg.PostgresError) -> bool:
+    """Whether *error* ended the session: then even a commit may lie before it."""
+    return isinstance(error, asyncpg.PostgresConnectionError | asyncpg.OperatorInterventionError) or getattr(
+        error, "severity", "ERROR"
+    ) in {"FATAL", "PANIC"}
+
+
 def unavailable(error: asyncpg.PostgresError) -> bool:
     """Whether *error* says that the database as a whole cannot be written now, rather than that it refuses one unit."""
     return isinstance(
         error,
         asyncpg.InsufficientResourcesError  # disk full, out of memory, too many connections
-        | asyncpg.OperatorInterventionError
         | asyncpg.ReadOnlySQLTransactionError
         | asyncpg.InsufficientPrivilegeError
         | asyncpg.UndefinedFunctionError
