@@ -79,7 +79,7 @@ async def _state(tx: Tx, records: Iterable[Record], resource: str) -> State:
     for record in records:
         ids = record.match(resource)
         if ids is not None:
-            return await record.state(tx, ids)
+            return await record.state(tx, ids, lock=False)
     raise UnknownTool(f"{resource} is no record of this server")
 
 

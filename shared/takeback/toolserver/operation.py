@@ -70,7 +70,7 @@ class Operation:
     # --- what the author adds ---
 
     def snapshot(self, function: Function) -> Function:
-        """Decorate the function that reads what the operation changes: ``(tx, *variables of resource)``."""
+        """Decorate the function that reads what the operation changes: ``(tx, *variables of resource, lock)``."""
         return self._own_record("snapshot").read(function)
 
     def revert(self, function: Function) -> Function:

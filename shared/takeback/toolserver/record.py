@@ -58,8 +58,11 @@ class Record:
         self._restore: Bound | None = None
 
     def read(self, function: Function) -> Function:
-        """Decorate the function that reads the record: ``(tx, *variables) -> fields or None``, best ``for update``."""
-        self._read = Bound(function, {"tx", *self.variables})
+        """Decorate the function that reads the record: ``(tx, *variables, lock) -> fields or None``.
+
+        It reads ``for update`` where *lock* is true (always, where it does not ask for *lock*).
+        """
+        self._read = Bound(function, {"tx", "lock", *self.variables})
         return function
 
     def restore(self, function: Function) -> Function:
@@ -102,11 +105,11 @@ class Record:
         found = UriTemplate.parse(self.template).match(resource)
         return dict(found) if found is not None else None
 
-    async def state(self, tx: Tx, ids: Ids) -> State:
-        """The record as it is now."""
+    async def state(self, tx: Tx, ids: Ids, *, lock: bool = True) -> State:
+        """The record as it is now; with *lock* nobody changes it before the transaction ends."""
         if self._read is None:
             raise TypeError(f"nothing reads {self.template}: decorate a function with .read or .snapshot")
-        raw = await self._read(tx=tx, **ids)
+        raw = await self._read(tx=tx, lock=lock, **ids)
         fields = None if raw is None else to_jsonable_python(dict(raw))
         return State(self.resource_of(ids), ids, *self._versioned(fields))
 

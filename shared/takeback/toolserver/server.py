@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from nats.aio.client import Client as Nats
 from pydantic import BaseModel, ValidationError
@@ -29,6 +29,8 @@ from takeback.toolserver.record import Function, Record
 from takeback.toolserver.store import PostgresStore
 from takeback.toolserver.table import table_record
 from takeback.toolserver.undoing import undo
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 UNDO_TOOL, OBSERVE_TOOL, PREVIEW_TOOL = "takeback_undo", "takeback_observe", "takeback_preview"
 
@@ -235,10 +237,11 @@ class ToolServer:
     async def call(self, name: str, arguments: Any, meta: Any = None) -> Json:
         """Run an operation and answer with its MCP result. *meta*: the request's ``_meta``.
 
-        Raises `UnknownTool`.
+        Raises `UnknownTool`, and `OperationError` for a ``_meta`` that cannot be read: nothing was run.
         """
-        part = meta.get(EXTENSION) if isinstance(meta, Mapping) else None
-        return await call(self._store, self._operation(name), arguments, RequestMeta.model_validate(part or {}))
+        operation = self._operation(name)
+        part = meta.get(EXTENSION) if isinstance(meta, Mapping) else meta
+        return await call(self._store, operation, arguments, _validated(RequestMeta, part))
 
     async def undo(self, arguments: Any) -> Json:
         """Answer the undo tool."""
@@ -260,9 +263,9 @@ class ToolServer:
             raise UnknownTool(f"{self.name} has no operation {name}") from None
 
 
-def _validated(model: Any, arguments: Any) -> Any:
+def _validated(model: type[_Model], arguments: Any) -> _Model:
     try:
-        return model.model_validate(arguments or {})
+        return model.model_validate({} if arguments is None else arguments)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
         raise OperationError(f"The request cannot be read: {wrong}. Nothing was changed.") from error

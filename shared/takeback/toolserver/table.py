@@ -29,8 +29,9 @@ def table_record(
         return json.dumps(dict(zip(columns, (values[v] for v in record.variables), strict=True))).decode()
 
     @record.read
-    async def _(tx: Tx, **ids: Any) -> Fields | None:
-        row = await tx.fetchval(f"select to_jsonb(r)::text from {name} r where {where} for update", ids_json(ids))
+    async def _(tx: Tx, lock: bool, **ids: Any) -> Fields | None:
+        for_update = " for update" if lock else ""
+        row = await tx.fetchval(f"select to_jsonb(r)::text from {name} r where {where}{for_update}", ids_json(ids))
         return None if row is None else {f: value for f, value in json.loads(row).items() if f not in ignore}
 
     @record.restore
