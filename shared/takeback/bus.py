@@ -25,16 +25,18 @@ class StreamConflict(Exception):
 async def connect(url: str, name: str) -> Client:
     """A connection that reconnects for ever and says so in the log. Raises OSError or nats' NoServersError."""
 
+    client = Client()
+
     async def on_error(error: Exception) -> None:
         log.warning("bus", error=str(error) or type(error).__name__)
 
     async def on_disconnect() -> None:
-        log.warning("bus disconnected")
+        if not client.is_closed:
+            log.warning("bus disconnected")
 
     async def on_reconnect() -> None:
         log.info("bus connected again")
 
-    client = Client()
     await client.connect(
         url,
         name=name,

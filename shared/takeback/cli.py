@@ -116,16 +116,16 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
     """Run *work* on uvloop; what a person can put right is told on standard error, with exit code 1."""
     import uvloop  # noqa: PLC0415
 
-    from takeback.serving import told  # noqa: PLC0415
+    from takeback.serving import TOLD, explain  # noqa: PLC0415
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
-    except told() as reason:
-        fail(reason)
+    except TOLD as reason:
+        fail(explain(reason))
 
 
-def fail(reason: Exception) -> NoReturn:
+def fail(reason: object) -> NoReturn:
     """Tell *reason* on standard error and end with code 1."""
     typer.echo(f"takeback: {reason}", err=True)
     raise typer.Exit(1)

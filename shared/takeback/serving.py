@@ -31,19 +31,29 @@ class ServerLost(Exception):
     """An embedded server ended while it ran and could not be started again."""
 
 
-def told() -> tuple[type[Exception], ...]:
-    """The errors whose message says what to do: no traceback for these."""
-    return (
-        FolderInUse,
-        PortInUse,
-        NothingRuns,
-        EmbeddedServerError,
-        ServerLost,
-        StreamConflict,
-        MigrationFailed,
-        NotInstalled,
-        ValidationError,
+TOLD = (
+    FolderInUse,
+    PortInUse,
+    NothingRuns,
+    NotInstalled,
+    EmbeddedServerError,
+    ServerLost,
+    StreamConflict,
+    MigrationFailed,
+    ValidationError,
+)
+"""The errors whose message says what to do: no traceback for these."""
+
+
+def explain(reason: Exception) -> str:
+    """What to tell a person. Settings are named without their values: those are passwords."""
+    if not isinstance(reason, ValidationError):
+        return str(reason)
+    wrong = "; ".join(
+        f"TAKEBACK_{'_'.join(map(str, error['loc'])).upper()}: {error['msg']}"
+        for error in reason.errors(include_input=False)
     )
+    return f"The settings are not as they should be ({wrong}). Nothing was started."
 
 
 async def serve_stack(data: Path, *, host: str, port: int | None, examples: bool) -> int:
@@ -87,6 +97,7 @@ async def serve_service(name: str, data: Path, *, host: str, port: int | None) -
 
 async def migrate(data: Path) -> None:
     """Bring schemas, streams and keys to this version, on the servers that the environment or a running stack names."""
+    configure_logging("migrate", "WARNING")
     environ = DataFolder(data).environ()
     ensure_keys(keys_folder(environ, data))
     migrated = await migrate_database(environ["TAKEBACK_POSTGRES_URL"], environ)

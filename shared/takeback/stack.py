@@ -31,8 +31,15 @@ class NotInstalled(Exception):
 
 def find_services() -> list[Service]:
     """The services that are installed, by entry point `takeback.services`, in the order in which they start."""
-    found = {point.name: point for point in entry_points(group="takeback.services")}
-    return [found[name].load() for name in SERVICES if name in found]
+    return [find_service(name) for name in SERVICES]
+
+
+def find_service(name: str) -> Service:
+    """The service of that name. Raises NotInstalled."""
+    for point in entry_points(group="takeback.services", name=name):
+        service: Service = point.load()
+        return service
+    raise NotInstalled(f"There is no service {name!r}. Nothing was started. Choose one of: {', '.join(SERVICES)}.")
 
 
 def find_examples() -> list[Example]:
@@ -130,12 +137,7 @@ async def one_service(
         )
     async with AsyncExitStack() as stack:
         bound = stack.enter_context(bind(host, port))
-        services = [service for service in find_services() if service.name == name]
-        if not services:
-            raise NotInstalled(
-                f"There is no service {name!r}. Nothing was started. Choose one of: {', '.join(SERVICES)}."
-            )
-        running = await start_services(services, lambda _: environ, stack)
+        running = await start_services([find_service(name)], lambda _: environ, stack)
         yield await stack.enter_async_context(Door(Edge(running), bound))
 
 
