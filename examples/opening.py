@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,8 +52,9 @@ async def register(installation: Installation, plan: CampaignPlan, servers: Mapp
     """Tell the recorder where the example's tool servers are now, and let it pin what they declare."""
     campaign = read_notes(installation.folder.path)[plan.key]
     async with Caller(installation.urls.http, plan.owner, installation.token(plan.owner)) as owner:
-        for name, server in servers.items():
-            await owner.put(f"/v1/campaigns/{campaign}/servers/{name}", server)
+        await asyncio.gather(
+            *(owner.put(f"/v1/campaigns/{campaign}/servers/{name}", server) for name, server in servers.items())
+        )
 
 
 def read_notes(folder: Path) -> dict[str, Any]:

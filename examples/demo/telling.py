@@ -57,8 +57,8 @@ class Telling:
             entry["status"], "red"
         )
         self._console.print(
-            f"  [bold]{entry['label']}[/] {entry['server']}/{entry['operation']} [{colour}]{entry['status']}[/]"
-            f" [dim]{entry['tier']}, {escape(entry['agent'])} for {escape(entry['principal'])}[/]"
+            f"  [bold]{entry['label']} {entry['server']}/{entry['operation']}[/]  [{colour}]{entry['status']}[/]"
+            f"[dim], {entry['tier']}, by {escape(entry['agent'])} for {escape(entry['principal'])}[/]"
         )
         for change in effect.get("changes", []):
             self._under(f"{change['field']}: {short(change['old'])} → {short(change['new'])}")
@@ -176,7 +176,9 @@ def short(value: Any) -> str:
 
 
 def _version(version: str | None) -> str:
-    return f"v{version}" if version else _NOTHING
+    if not version:
+        return _NOTHING
+    return f"v{version}" if version.isdigit() else version[:12]
 
 
 def _table(*columns: str) -> Table:
