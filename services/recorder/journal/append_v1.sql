@@ -110,8 +110,11 @@ begin
             into f_key, f_value from (select distinct key from unnest(fence_keys) as key) as x;
     end if;
     if cardinality(ids) > 0 then
-        select array_agg(c.id), array_agg(c.status), array_agg(c.concluded_at), array_agg(false), array_agg(false)
-            into e_id, e_status, e_concluded, e_new, e_touched
+        -- The other arrays get their places now: one that began with a later place would be read shifted.
+        select array_agg(c.id), array_agg(c.status), array_agg(c.concluded_at), array_agg(false), array_agg(false),
+               array_agg(null::append_entry_v1), array_agg(null::timestamptz), array_agg(null::timestamptz),
+               array_agg(null::integer), array_agg(null::bigint), array_agg(null::bytea)
+            into e_id, e_status, e_concluded, e_new, e_touched, e_change, e_at, e_created, e_label, e_seq, e_view
             from entries as c where c.id = any (ids);
     end if;
     if cardinality(keys) > 0 then
