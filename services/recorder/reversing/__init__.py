@@ -1,9 +1,8 @@
 """Reversals: an approved plan taken step by step, each at most once, each verified (G8, G9, G10, J19).
 
-`build` wires the parts; `RecordSigner` signs Reversal Records.
+`build` wires the parts.
 """
 
 from recorder.reversing.parts import Reversing, build
-from recorder.reversing.signing import RecordSigner
 
-__all__ = ["RecordSigner", "Reversing", "build"]
+__all__ = ["Reversing", "build"]

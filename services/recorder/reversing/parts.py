@@ -9,6 +9,7 @@ import asyncpg
 
 from recorder.campaigns import Campaigns
 from recorder.journal import Journal, JournalReader, Vault
+from recorder.journal.dsse import Signer
 from recorder.reversing.deciding import Deciding
 from recorder.reversing.dispatch import Dispatch
 from recorder.reversing.ending import Endings
@@ -16,7 +17,6 @@ from recorder.reversing.observing import Observer, Ports
 from recorder.reversing.queue import ReversalQueue
 from recorder.reversing.runner import Runner
 from recorder.reversing.settling import Settling
-from recorder.reversing.signing import RecordSigner
 from recorder.reversing.step import Stepping
 from recorder.serial import Serial
 from takeback.ids import new_id
@@ -41,7 +41,7 @@ def build(
     serial: Serial,
     campaigns: Campaigns,
     ports: Ports,
-    signer: RecordSigner,
+    signer: Signer,
     announce: Callable[[], Awaitable[None]],
     undo_deadline: float = 30.0,
     observe_deadline: float = 10.0,

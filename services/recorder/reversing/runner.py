@@ -15,11 +15,12 @@ import asyncpg
 import structlog
 
 from recorder.journal import Holds, Journal, JournalReader, JournalUnavailable, NewRecord, Refused, Unit
+from recorder.journal.dsse import Signer
 from recorder.reversing.queue import ReversalQueue
 from recorder.reversing.receipts import record_id, reversal_record
 from recorder.reversing.reversal import Reversal
 from recorder.reversing.settling import Settling
-from recorder.reversing.signing import RecordSigner
+from recorder.reversing.signing import signed
 from recorder.reversing.step import Stepping
 from takeback import json
 
@@ -39,7 +40,7 @@ class Runner:
         settling: Settling,
         journal: Journal,
         reader: JournalReader,
-        signer: RecordSigner,
+        signer: Signer,
         announce: Callable[[], Awaitable[None]],
         sweep_seconds: float,
     ) -> None:
@@ -137,8 +138,8 @@ class Runner:
     async def _complete(self, reversal: Reversal) -> None:
         at = await self._reader.now()
         receipts = [reversal.done[step.entry] for step in reversal.decided.plan.steps]
-        record = self._signer.signed(
-            reversal_record(reversal.decided, reversal.campaign, receipts, reversal.authorities, at)
+        record = signed(
+            reversal_record(reversal.decided, reversal.campaign, receipts, reversal.authorities, at), self._signer
         )
         new = NewRecord(
             stream=reversal.campaign,

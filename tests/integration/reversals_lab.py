@@ -1,0 +1,467 @@
+"""A laboratory for reversals: a recorder put together as in a process of its own, a tool server that can misbehave, and plans
+made by hand. Run as a program it is one more recorder on the same servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from nats.aio.client import Client
+
+from recorder import calls
+from recorder.campaigns import Campaigns
+from recorder.facts import Facts
+from recorder.handlers import BusDoor
+from recorder.journal import Journal, JournalReader, StoredEntry, Vault
+from recorder.journal.dsse import Signer
+from recorder.reversing import Reversing, build
+from recorder.runs import Runs
+from recorder.security_log import SecurityLog
+from recorder.serial import Serial
+from recorder.servers import Servers
+from recorder.settings import Settings
+from takeback import json
+from takeback.auth import Caller
+from takeback.bus import connect
+from takeback.database import connect_pool, driver_url, service_url
+from takeback.ids import new_id
+from takeback.keys import ensure_keys
+from takeback.locks import Locks
+from takeback.messages.campaign import CampaignRequest, NatsServer, NewMember, RunRequest
+from takeback.messages.entry import CallRequest, Entry
+from takeback.rpc import Rpc
+from takeback.subjects import RPC_APPEND, RPC_OBSERVE
+from takeback.toolserver import PostgresStore, ToolServer
+
+OWNER, PALADIN, ROGUE, APPROVER = (Caller(name, "human") for name in ("olga", "paladin", "rogue", "ann"))
+AGENT = Caller("bot", "agent")
+
+SCHEMA = """
+create table docs (id text primary key, title text, body text, rev integer not null default 1);
+create table effects (id bigint generated always as identity primary key, what text not null);
+insert into docs (id, title, body) select 'd' || n, 'title', 'body' from generate_series(1, 10) as n;
+"""
+
+
+@dataclass
+class Recorder:
+    """One recorder without its HTTP doors."""
+
+    client: Client
+    campaigns: Campaigns
+    runs: Runs
+    servers: Servers
+    calls: calls.Calls
+    reversing: Reversing
+    reader: JournalReader
+    pool: asyncpg.Pool
+
+
+@asynccontextmanager
+async def recorder(environ: Mapping[str, str]) -> AsyncIterator[Recorder]:
+    """A started recorder on the servers that *environ* names."""
+    settings = Settings.of(environ)
+    keys = settings.keys_dir
+    ensure_keys(keys)
+    url = service_url(settings.postgres_url, "recorder")
+    pool = await connect_pool(url, "recorder", minimum=2, maximum=12)
+    client = await connect(settings.nats_url, "recorder")
+    journal = Journal(url, pool)
+    await journal.start()
+    locks = Locks(settings.redis_url)
+    campaigns = Campaigns(pool, journal, SecurityLog(pool))
+    servers = Servers(pool, journal, campaigns, client, settings, environ)
+    runs = Runs(pool, journal, campaigns)
+    vault = Vault.from_keys(pool, keys)
+    reader = JournalReader(pool)
+
+    async def announce() -> None:
+        await door.announce()
+
+    reversing = build(
+        pool=pool,
+        journal=journal,
+        reader=reader,
+        vault=vault,
+        serial=Serial(locks, pool, lease_seconds=30, wait_seconds=10),
+        campaigns=campaigns,
+        ports=servers,
+        signer=Signer.from_keys(keys),
+        announce=announce,
+        undo_deadline=settings.forward_deadline_seconds,
+        observe_deadline=3.0,
+        sweep_seconds=settings.sweep_seconds,
+    )
+    facts = Facts(journal, reader, campaigns, reversing.deciding)
+    door = BusDoor(client, reader, reversing.observer, facts, reversing.runner.wake)
+    parts = calls.put_together(
+        settings=settings,
+        pool=pool,
+        journal=journal,
+        vault=vault,
+        campaigns=campaigns,
+        runs=runs,
+        servers=servers,
+        locks=locks,
+        nats=client,
+        resolve_reversal=reversing.settling.resolve,
+    )
+    await door.start()
+    await reversing.runner.start()
+    try:
+        yield Recorder(client, campaigns, runs, servers, parts, reversing, reader, pool)
+    finally:
+        await reversing.runner.stop()
+        await door.stop()
+        await parts.stop()
+        await servers.close()
+        await journal.stop()
+        await locks.close()
+        await client.close()
+        await pool.close()
+
+
+class Office(ToolServer):
+    """A tool server over documents. *mode* says how it treats an undo: honest, lie, lose, slow, die, refuse."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        super().__init__("office", store=PostgresStore(pool))
+        self.mode = "honest"
+        self.undone: list[dict[str, Any]] = []
+        self.go_on = asyncio.Event()
+        self._pool = pool
+        self.during: Callable[[], Any] | None = None
+
+    async def undo(self, arguments: Any) -> dict[str, Any]:
+        """The SDK's undo, unless told otherwise."""
+        self.undone.append(arguments)
+        if self.during is not None:
+            await self.during()
+        match self.mode:
+            case "lie":
+                return {"outcome": "reverted"}
+            case "gibberish":
+                return {"outcome": "compensated, more or less"}
+            case "die":
+                raise RuntimeError("the tool server died before it did anything")
+            case "lose":
+                await super().undo(arguments)
+                await asyncio.sleep(3600)
+            case "slow":
+                await self.go_on.wait()
+        return await super().undo(arguments)
+
+
+def office(pool: asyncpg.Pool) -> Office:
+    """The server over a database with SCHEMA."""
+    server = Office(pool)
+    doc = server.record("office://doc/{doc_id}", version="rev")
+
+    @doc.read
+    async def _(tx: Any, doc_id: str) -> dict[str, Any] | None:
+        row = await tx.fetchrow("select title, body, rev from docs where id = $1 for update", doc_id)
+        return None if row is None else dict(row)
+
+    @doc.restore
+    async def _(tx: Any, doc_id: str, before: dict[str, Any] | None) -> dict[str, Any] | None:
+        await tx.execute("insert into effects (what) values ($1)", f"undo {doc_id}")
+        if before is None:
+            await tx.execute("delete from docs where id = $1", doc_id)
+            return None
+        if await tx.fetchval("select true from docs where id = $1", doc_id):
+            await tx.execute(
+                "update docs set title = $2, body = $3, rev = rev + 1 where id = $1",
+                doc_id,
+                before["title"],
+                before["body"],
+            )
+            return None
+        made = doc_id if not doc_id.startswith("tmp") else f"{doc_id}x"
+        await tx.execute(
+            "insert into docs (id, title, body) values ($1, $2, $3)", made, before["title"], before["body"]
+        )
+        return {"doc_id": made}
+
+    @server.operation(record=doc, tier="medium", window="P7D", undo_side_effects=["the readers are told"])
+    async def edit(tx: Any, doc_id: str, title: str | None = None, body: str | None = None) -> dict[str, Any]:
+        """Edit a document."""
+        await tx.execute("insert into effects (what) values ($1)", f"edit {doc_id}")
+        await tx.execute(
+            "update docs set title = coalesce($2, title), body = coalesce($3, body), rev = rev + 1 where id = $1",
+            doc_id, title, body,
+        )  # fmt: skip
+        return {"docId": doc_id}
+
+    @server.operation(record=doc, tier="medium", window="P7D")
+    async def create(tx: Any, doc_id: str, title: str) -> dict[str, Any]:
+        """Write a new document."""
+        await tx.execute("insert into docs (id, title, body) values ($1, $2, '')", doc_id, title)
+        return {"docId": doc_id}
+
+    @server.operation(record=doc, tier="high", window="P7D")
+    async def remove(tx: Any, doc_id: str) -> dict[str, Any]:
+        """Delete a document."""
+        await tx.execute("delete from docs where id = $1", doc_id)
+        return {"docId": doc_id}
+
+    @server.operation(record=doc, window="PT1S")
+    async def blink(tx: Any, doc_id: str) -> dict[str, Any]:
+        """Edit a document; it can be taken back for a second."""
+        await tx.execute("update docs set title = 'blink', rev = rev + 1 where id = $1", doc_id)
+        return {"docId": doc_id}
+
+    @server.operation(record=doc, tier="high", window="P7D", undo_authority="ann")
+    async def publish(tx: Any, doc_id: str) -> dict[str, Any]:
+        """Publish a document; only ann, or an owner, may take it back."""
+        await tx.execute("update docs set title = 'published', rev = rev + 1 where id = $1", doc_id)
+        return {"docId": doc_id}
+
+    return server
+
+
+@dataclass
+class Lab:
+    """The campaign, its run, and what the tests do with them."""
+
+    recorder: Recorder
+    environ: dict[str, str]
+    office: Office
+    tables: asyncpg.Pool
+    campaign: str
+    run: str
+    rpc: Rpc
+    plans: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    async def call(self, operation: str, *, principal: str | None = None, **arguments: Any) -> str:
+        """The agent's call; the id of its committed entry."""
+        request = CallRequest(server="office", operation=operation, arguments=arguments, principal=principal)
+        answer = await self.recorder.calls.recording.call(self.run, AGENT, request)
+        entry = answer.document["entry"]
+        assert entry["status"] == "committed", entry
+        return str(entry["id"])
+
+    async def entry(self, id_: str) -> Entry:
+        """The entry as others see it."""
+        return Entry.model_validate((await self.stored(id_)).public)
+
+    async def stored(self, id_: str) -> StoredEntry:
+        stored = await self.recorder.reader.entry(id_)
+        assert stored is not None
+        return stored
+
+    async def doc(self, id_: str) -> tuple[str, str] | None:
+        """Title and body of a document as the application has it."""
+        row = await self.tables.fetchrow("select title, body from docs where id = $1", id_)
+        return None if row is None else (row["title"], row["body"])
+
+    async def teammate(self, id_: str, **fields: str) -> None:
+        """A person edits the document in the application itself."""
+        for name, value in fields.items():
+            await self.tables.execute(f"update docs set {name} = $2, rev = rev + 1 where id = $1", id_, value)
+
+    async def compensations(self, id_: str) -> int:
+        """How often the application really took something back on a document."""
+        return int(await self.tables.fetchval("select count(*) from effects where what = $1", f"undo {id_}"))
+
+    async def propose(
+        self,
+        *entries: str,
+        because: Mapping[str, Sequence[str]] | None = None,
+        unresolved: Sequence[str] = (),
+        source: str = "declared",
+        steps: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> str:
+        """A plan whose steps are *entries* in that order, as a planner would make it from what can be observed now.
+
+        *because* says for a step on which entries it builds; *steps* overwrites members of single steps.
+        """
+        plan, made, observed, last = new_id("pln"), [], [], {}
+        for id_ in entries:
+            entry = await self.entry(id_)
+            seen = await self.rpc.request(RPC_OBSERVE, {"campaign": self.campaign, "items": [{"entry": id_}]})
+            observed += seen["observations"]
+            resource = entry.effect.resource if entry.effect else None
+            version = seen["observations"][0].get("version") if seen["observations"] else None
+            expects = last.get(resource)
+            moved = expects is None and version != entry.undo.if_version
+            made.append(
+                {
+                    "entry": id_,
+                    "label": entry.label,
+                    "server": entry.server,
+                    "operation": entry.operation,
+                    "resource": resource,
+                    "ifVersion": entry.undo.if_version,
+                    "observedVersion": version,
+                    "expects": expects,
+                    "conflict": {"fields": []} if moved else None,
+                    "because": [{"entry": other, "source": source} for other in (because or {}).get(id_, ())],
+                    **(steps or {}).get(id_, {}),
+                }
+            )
+            last[resource] = id_
+        body = {
+            "plan": {
+                "id": plan,
+                "campaign": self.campaign,
+                "digest": f"digest of {plan}",
+                "status": "proposed",
+                "asOf": "2026-11-30T12:00:00Z",
+                "targets": list(entries),
+                "steps": made,
+                "unresolved": [{"entry": broken, "reason": "broken"} for broken in unresolved],
+                "sideEffects": [{"entry": entries[0], "text": "the readers are told"}],
+                "suggestions": [{"kind": "correction", "entry": entries[0], "text": "tell the forecast"}],
+            },
+            "observed": observed,
+        }
+        self.plans[plan] = body["plan"]
+        await self.append("plan.proposed", body, AGENT, id_=f"{plan}-proposed")
+        return plan
+
+    async def approve(self, plan: str, by: Caller = OWNER, **decision: Any) -> dict[str, Any]:
+        """The decision, appended; raises the recorder's `Problem`."""
+        body = {
+            "plan": plan,
+            "decision": "approve",
+            "digest": self.plans[plan]["digest"] if plan in self.plans else "",
+            "reason": "it was a mistake",
+            **decision,
+        }
+        return await self.append("plan.decided", body, by, id_=f"{plan}-decided-{by.sub}")
+
+    async def append(self, type_: str, body: dict[str, Any], by: Caller, id_: str | None = None) -> dict[str, Any]:
+        return await self.rpc.request(
+            RPC_APPEND,
+            {
+                "id": id_ or new_id("rec"),
+                "type": type_,
+                "campaign": self.campaign,
+                "by": {"sub": by.sub, "kind": by.kind},
+                "body": body,
+            },
+        )
+
+    async def record(self, plan: str, seconds: float = 20.0) -> dict[str, Any]:
+        """The Reversal Record, once it is there."""
+
+        async def found() -> dict[str, Any] | None:
+            rows = await self.recorder.pool.fetch(
+                "select body from records where stream = $1 and type = 'reversal.completed'", self.campaign
+            )
+            return next((body["record"] for row in rows if (body := json.loads(row["body"]))["plan"] == plan), None)
+
+        return await eventually(found, seconds)
+
+    async def take_back(self, *entries: str, by: Caller = OWNER, **decision: Any) -> dict[str, str]:
+        """Plan, approve and wait: outcome by entry."""
+        plan = await self.propose(*entries)
+        await self.approve(plan, by, **decision)
+        return outcomes(await self.record(plan))
+
+    async def receipts(self, entry: str) -> list[dict[str, Any]]:
+        """All receipts about an entry, in the order of the journal."""
+        rows = await self.recorder.pool.fetch(
+            "select body from records where stream = $1 and type = 'reversal.step' order by seq", self.campaign
+        )
+        return [r for row in rows if (r := json.loads(row["body"])["receipt"])["entry"] == entry]
+
+    async def security(self) -> list[str]:
+        return [row["what"] for row in await self.recorder.pool.fetch("select what from security_log order by id")]
+
+
+def outcomes(record: Mapping[str, Any]) -> dict[str, str]:
+    """The outcome of each step of a Reversal Record."""
+    return {receipt["entry"]: receipt["outcome"] for receipt in record["receipts"]}
+
+
+async def eventually(look: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """What *look* answers, once that is something."""
+    async with asyncio.timeout(seconds):
+        while not (found := await look()):
+            await asyncio.sleep(0.01)
+    return found
+
+
+@asynccontextmanager
+async def lab_on(postgres_url: str, nats_url: str, redis_url: str, keys: Path, **settings: str) -> AsyncIterator[Lab]:
+    """A started recorder, the office on the bus, a campaign with its members, and an open run."""
+    environ = {
+        "TAKEBACK_POSTGRES_URL": postgres_url,
+        "TAKEBACK_NATS_URL": nats_url,
+        "TAKEBACK_REDIS_URL": redis_url,
+        "TAKEBACK_KEYS_DIR": str(keys),
+        "TAKEBACK_SWEEP_SECONDS": "0.3",
+        "TAKEBACK_FORWARD_DEADLINE_SECONDS": "2",
+        **settings,
+    }
+    tables = await asyncpg.create_pool(driver_url(postgres_url), min_size=1, max_size=10)
+    await tables.execute(SCHEMA)
+    server = office(tables)
+    bus = await connect(nats_url, "office")
+    service = await server.serve_nats(bus, "tools.office")
+    try:
+        async with recorder(environ) as running:
+            members = [
+                NewMember(sub=PALADIN.sub, role="member"),
+                NewMember(sub=ROGUE.sub, role="member"),
+                NewMember(sub=APPROVER.sub, role="approver"),
+            ]
+            opened = await running.campaigns.open(OWNER, CampaignRequest(name="Office", members=members))
+            campaign = opened["id"]
+            await running.servers.put(campaign, OWNER, "office", NatsServer(transport="nats", subject="tools.office"))
+            await running.campaigns.put_agent(campaign, OWNER, AGENT.sub, _agent())
+            run = await running.runs.open(campaign, AGENT, RunRequest(agent="bot", model="m1", principal=PALADIN.sub))
+            yield Lab(running, environ, server, tables, campaign, run["id"], Rpc(running.client))
+    finally:
+        server.go_on.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await service.close()
+        await bus.close()
+        await tables.close()
+
+
+def _agent() -> Any:
+    from takeback.messages.campaign import AgentRequest  # noqa: PLC0415
+
+    return AgentRequest(memory="yes")
+
+
+@asynccontextmanager
+async def another_recorder(lab: Lab, **environ: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """One more recorder as a process of its own, once it answers; killed at the end if it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.integration.reversals_lab",
+        env={**os.environ, **lab.environ, "TAKEBACK_TEST": "1", **environ}, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(20):
+            assert await process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+
+async def _main() -> None:
+    async with recorder(os.environ):
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())
