@@ -12,7 +12,7 @@ from takeback.auth import Caller
 from takeback.errors import human_required, invalid, not_found
 from takeback.messages.base import Id, Request
 from takeback.messages.plan import PlanDecision
-from takeback.messages.rpc import AppendRequest, DecidedBody
+from takeback.messages.rpc import AppendRequest, DecidedBody, RefusedRequest
 from takeback.web import validate
 
 _OF_PEOPLE = {"link.confirmed": "confirm a link", "review.acknowledged": "acknowledge a review"}
@@ -74,6 +74,14 @@ class Facts:
                 raise not_found() from refused
             raise
         return Recorded(wanted.campaign, appended.records[0].seq)
+
+    async def refused(self, wanted: RefusedRequest) -> dict[str, Any]:
+        """Keeps in the security log what another service refused a member."""
+        if wanted.by.kind == "system":
+            raise invalid("The system is never refused.")
+        by = Caller(wanted.by.sub, wanted.by.kind)
+        await self._campaigns.security.write(wanted.campaign, by, wanted.what, wanted.entry)
+        return {}
 
     async def _decide(self, wanted: AppendRequest) -> Recorded:
         if wanted.by.kind == "system":

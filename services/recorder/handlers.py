@@ -17,8 +17,15 @@ from recorder.journal import JournalReader, JournalUnavailable
 from recorder.reversing.observing import Observer
 from takeback import json
 from takeback.errors import Problem, unavailable
-from takeback.messages.rpc import AppendRequest, HeadsRequest, ObserveRequest, RecordsRequest, StreamsRequest
-from takeback.subjects import RPC_APPEND, RPC_HEADS, RPC_OBSERVE, RPC_QUEUE, RPC_RECORDS, RPC_STREAMS
+from takeback.messages.rpc import (
+    AppendRequest,
+    HeadsRequest,
+    ObserveRequest,
+    RecordsRequest,
+    RefusedRequest,
+    StreamsRequest,
+)
+from takeback.subjects import RPC_APPEND, RPC_HEADS, RPC_OBSERVE, RPC_QUEUE, RPC_RECORDS, RPC_REFUSED, RPC_STREAMS
 from takeback.web import validate
 
 log = structlog.get_logger()
@@ -51,6 +58,7 @@ class BusDoor:
             RPC_STREAMS: self.streams,
             RPC_OBSERVE: self.observe,
             RPC_APPEND: self.append,
+            RPC_REFUSED: self.refused,
         }
         for subject, answer in answers.items():
             self._subscriptions.append(
@@ -103,6 +111,10 @@ class BusDoor:
         """``rpc.recorder.append``"""
         recorded = await self._facts.append(validate(request, AppendRequest))
         return {"seq": recorded.seq, "stream": recorded.stream}
+
+    async def refused(self, request: Any) -> dict[str, Any]:
+        """``rpc.recorder.refused``"""
+        return await self._facts.refused(validate(request, RefusedRequest))
 
     async def _woken(self, _: Msg) -> None:
         self._wake()

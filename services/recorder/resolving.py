@@ -257,11 +257,7 @@ def not_open(status: str) -> Problem:
 
 def _validator(schema: dict[str, Any]) -> Any:
     try:
-        return jsonschema_rs.validator_for(schema, retriever=_refuse_reference, offline=True)
+        return jsonschema_rs.validator_for(schema, offline=True)
     except (ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         return Unresolved(field="inputSchema", reason=f"it is no JSON Schema that can be used: {reason}")
-
-
-def _refuse_reference(uri: str) -> Any:
-    raise ValueError(f"a schema may not refer outside itself ({uri})")

@@ -123,9 +123,7 @@ entries = Table(
         "entries_claim",
         "reverts",
         unique=True,
-        postgresql_where=text(
-            "reverts is not null and status in ('pending', 'in_doubt', 'unverified', 'committed')"
-        ),
+        postgresql_where=text("reverts is not null and status in ('pending', 'in_doubt', 'unverified', 'committed')"),
     ),
     Index("entries_reverts", "reverts", postgresql_where=text("reverts is not null")),
     Index(

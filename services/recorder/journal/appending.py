@@ -12,15 +12,15 @@ _APPEND = "select * from append_v1($1, $2)"
 
 
 async def call_append(
-    connection: asyncpg.Connection, units: Sequence[tuple[Unit, bytes]], timeout: float | None = None
+    connection: asyncpg.Connection, units: Sequence[tuple[Unit, bytes]], seconds: float | None = None
 ) -> list[Appended | Refused]:
     """One call of append_v1: an answer for each of *units* (with what `encode` made of them), in order.
 
-    Raises asyncpg's errors. Outside a transaction, the call is one commit.
+    Raises asyncpg's errors, TimeoutError after *seconds*. Outside a transaction, the call is one commit.
     """
     batch = "[" + ",".join(encoded.decode() for _, encoded in units) + "]"
     bodies = [record.body for unit, _ in units for record in unit.records]
-    rows = await connection.fetch(_APPEND, batch, bodies, timeout=timeout)
+    rows = await connection.fetch(_APPEND, batch, bodies, timeout=seconds)
     answers: list[Appended | Refused | None] = [None] * len(units)
     for row in rows:
         index = row[0]
@@ -47,7 +47,8 @@ async def written_before(connection: asyncpg.Connection, units: Sequence[Unit]) 
     )
     found = {(row[0], row[1]): AppendedRecord(*row[1:]) for row in rows}
     keys = [unit.fence.key for unit in units if unit.fence is not None]
-    fences = dict(await connection.fetch("select serial_key, value from fences where serial_key = any($1)", keys))
+    rows = await connection.fetch("select serial_key, value from fences where serial_key = any($1)", keys)
+    fences: dict[str, int] = {row[0]: row[1] for row in rows}
     answers: list[Appended | None] = []
     for unit in units:
         records = [found.get((record.id, record.stream)) for record in unit.records]

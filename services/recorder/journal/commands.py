@@ -24,7 +24,7 @@ def verify(
     ] = None,
     data: Data = DEFAULT_DATA,
 ) -> None:
-    """Verify a Run Record offline: exit 0 if it is whole and as it was signed, else exit 1 and the first bad record is named."""
+    """Verify a Run Record offline: exit 0 if it is whole and as signed, else exit 1 and the first bad record is named."""
     key_file = key or data / "public_key.pem"
     try:
         content, opened_with = record.read_bytes(), public_key(key_file)

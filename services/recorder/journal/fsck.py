@@ -15,7 +15,9 @@ from recorder.journal.events_of import body_of
 from recorder.journal.reading import JournalReader
 
 PAGE = 500
-_STREAM = "stream, campaign, status, seq, hash, at, published_seq, published_hash, published_at, labels"
+_STREAMS = (
+    "select stream, campaign, status, seq, hash, at, published_seq, published_hash, published_at, labels from streams "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ async def _stream(connection: Any, name: str) -> list[Difference]:
         for record in records:
             _fold(derived, record, expected, lambda where, what: found.append(Difference(where, what)))
             expected = record.seq + 1
-    stored = await connection.fetchrow(f"select {_STREAM} from streams where stream = $1", name)
+    stored = await connection.fetchrow(_STREAMS + "where stream = $1", name)
     found += _compare_stream(derived, stored)
     found += await _compare_entries(connection, derived)
     found += await _compare_outbox(connection, derived)
@@ -113,12 +115,7 @@ def _fold(stream: _Stream, record: Record, expected: int, differs: Callable[[str
     stream.seq, stream.hash, stream.at = record.seq, record.hash, record.at
     if record.published:
         stream.published_seq, stream.published_hash, stream.published_at = record.seq, record.hash, record.at
-    if record.type == "run.closed":
-        stream.status = "closed"
-    elif record.type == "run.paused" and stream.status == "open":
-        stream.status = "paused"
-    elif record.type == "run.resumed" and stream.status == "paused":
-        stream.status = "open"
+    stream.status = _status_after(stream.status, record.type)
     if record.entry is not None:
         known = stream.entries.get(record.entry)
         if known is None:
@@ -128,6 +125,14 @@ def _fold(stream: _Stream, record: Record, expected: int, differs: Callable[[str
             stream.entries[record.entry] = _Entry(record.label or 0, record.at, record.seq, record.body)
         else:
             known.seq, known.body = record.seq, record.body
+
+
+def _status_after(status: str, type_: str) -> str:
+    if type_ == "run.closed":
+        return "closed"
+    if type_ == "run.paused" and status == "open":
+        return "paused"
+    return "open" if type_ == "run.resumed" and status == "paused" else status
 
 
 def _compare_stream(derived: _Stream, stored: Any) -> list[Difference]:

@@ -10,9 +10,10 @@ from typing import Any
 import asyncpg
 
 from recorder.journal.appending import call_append, written_before
+from recorder.journal.encoding import encode
 from recorder.journal.session import Session, end_session
 from recorder.journal.unavailable import JournalUnavailable
-from recorder.journal.unit import Appended, Refused, Unit, encode
+from recorder.journal.unit import Appended, Refused, Unit
 from recorder.journal.writer import REREAD_SECONDS, GroupWriter, session_ended, unavailable
 
 Committed = Callable[[Sequence[tuple[Unit, Appended]]], None]
@@ -51,8 +52,8 @@ class Journal:
         """A transaction for the cold paths that write other tables in the same commit: append first, the rest after.
 
         Commits at the end of the block, rolls back when the block raises (`Refused` included). Raises
-        `JournalUnavailable` like `append`; a commit whose answer was lost is reread before anything is said. A cancelled caller's commit is
-        carried to its end first.
+        `JournalUnavailable` like `append`; a commit whose answer was lost is reread before anything is said. A cancelled
+        caller's commit is carried to its end first.
         """
         with _translated():
             connection = await self._pool.acquire(timeout=10)

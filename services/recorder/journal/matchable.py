@@ -13,17 +13,17 @@ MIN_DIGITS = 4
 MAX_CHARACTERS = 200
 MAX_VALUES = 200
 
-_WORDS = frozenset(
-    """
-    true false null none undefined unknown yes default other auto empty total value values name names type kind item items
-    list text title label note notes status state active inactive enabled disabled pending open opened close closed done
-    draft sent failed success error created updated deleted removed added moved changed completed cancelled canceled
-    approved rejected started stopped high medium normal critical urgent left right first last next previous main primary
-    public private user users admin owner member guest team customer client today tomorrow yesterday daily weekly monthly
-    monday tuesday wednesday thursday friday saturday sunday january february march april june july august september
-    october november december read write create update delete search find get call tool test example application json
-    """.split()
-)
+_EVERYDAY = """
+    true false null none undefined unknown yes default other auto empty total value values name names type kind
+    item items list text title label note notes status state active inactive enabled disabled pending open opened
+    close closed done draft sent failed success error created updated deleted removed added moved changed
+    completed cancelled canceled approved rejected started stopped high medium normal critical urgent left right
+    first last next previous main primary public private user users admin owner member guest team customer client
+    today tomorrow yesterday daily weekly monthly monday tuesday wednesday thursday friday saturday sunday january
+    february march april june july august september october november december read write create update delete
+    search find get call tool test example application json
+"""
+_WORDS = frozenset(_EVERYDAY.split())
 
 
 def matchable_values(value: Any) -> list[str]:

@@ -128,6 +128,7 @@ class Publisher:
         row = await self._pool.fetchrow(
             "select count(*), coalesce(extract(epoch from clock_timestamp() - min(at)), 0)::float8 from outbox"
         )
+        assert row is not None  # an aggregate answers one row
         return row[0], max(row[1], 0.0)
 
     async def _run(self) -> None:

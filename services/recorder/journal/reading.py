@@ -11,10 +11,10 @@ import asyncpg
 from recorder.journal.chain import Record
 from recorder.journal.events_of import body_of, completed, document_of, public_view
 
-_RECORD = "stream, seq, id, campaign, type, at, previous_hash, hash, body, entry, label, after, published"
-_ENTRY = (
-    "id, run, campaign, status, serial_key, write, kind, reverts, label, view_seq, view, lease_until, created_at, "
-    "concluded_at"
+_RECORDS = "select stream, seq, id, campaign, type, at, previous_hash, hash, body, entry, label, after, published from records "
+_ENTRIES = (
+    "select id, run, campaign, status, serial_key, write, kind, reverts, label, view_seq, view, lease_until, created_at, "
+    "concluded_at from entries "
 )
 UNSETTLED = ("awaiting_approval", "pending", "in_doubt", "reverting", "unverified")
 
@@ -75,20 +75,20 @@ class JournalReader:
 
     async def entry(self, id_: str) -> StoredEntry | None:
         """The entry as it stands, or None."""
-        row = await self._pool.fetchrow(f"select {_ENTRY} from entries where id = $1", id_)
+        row = await self._pool.fetchrow(_ENTRIES + "where id = $1", id_)
         return None if row is None else _stored(row)
 
     async def entries_of_run(self, run: str, after: int = 0, limit: int = 1000) -> list[StoredEntry]:
         """The entries of *run* with a label number above *after*, in the order of their intents."""
         rows = await self._pool.fetch(
-            f"select {_ENTRY} from entries where run = $1 and label > $2 order by label limit $3", run, after, limit
+            _ENTRIES + "where run = $1 and label > $2 order by label limit $3", run, after, limit
         )
         return [_stored(row) for row in rows]
 
     async def unsettled(self, campaign: str) -> list[StoredEntry]:
         """The campaign's entries whose end is still open, reversals that were not verified included."""
         rows = await self._pool.fetch(
-            f"select {_ENTRY} from entries where campaign = $1 and status = any($2) order by created_at, id",
+            _ENTRIES + "where campaign = $1 and status = any($2) order by created_at, id",
             campaign,
             list(UNSETTLED),
         )
@@ -131,7 +131,7 @@ class JournalReader:
     async def records(self, stream: str, after: int = 0, limit: int = 1000, *, published: bool = False) -> list[Record]:
         """The records of *stream* above seq *after*, in order."""
         rows = await self._pool.fetch(
-            f"select {_RECORD} from records where stream = $1 and seq > $2 and (published or not $4) order by seq limit $3",
+            _RECORDS + "where stream = $1 and seq > $2 and (published or not $4) order by seq limit $3",
             stream,
             after,
             limit,
@@ -141,7 +141,7 @@ class JournalReader:
 
     async def record(self, id_: str) -> Record | None:
         """The record with that id, or None: how a caller learns what became of a commit whose answer it never saw."""
-        row = await self._pool.fetchrow(f"select {_RECORD} from records where id = $1", id_)
+        row = await self._pool.fetchrow(_RECORDS + "where id = $1", id_)
         return None if row is None else Record(*row)
 
 

@@ -1,7 +1,7 @@
 """A Run Record as a file: one line of JSON for each record, then the signed head. Pure: writing lines and reading them.
 
-Each line is the JSON with sorted keys and no spaces that `takeback.json.dumps` writes; the body is base64 of the exact bytes that
-were hashed. Any other spelling of the same values is refused, so that no byte of the file can change unseen.
+Each line is the JSON with sorted keys and no spaces that `takeback.json.dumps` writes; the body is base64 of the exact
+bytes that were hashed. Any other spelling of the same values is refused, so that no byte of the file can change unseen.
 """
 
 from __future__ import annotations

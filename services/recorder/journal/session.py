@@ -42,6 +42,7 @@ async def connect_session(url: str) -> Session:
         raise JournalUnavailable(
             f"The journal cannot be reached: {error}. Nothing was written.", written=False
         ) from error
+    assert row is not None  # a session sees itself
     return Session(connection, row["pid"], row["backend_start"])
 
 
@@ -56,10 +57,18 @@ async def end_session(url: str, lost: Session) -> Session:
         except JournalUnavailable:
             await asyncio.sleep(0.05)
             continue
-        while await session.connection.fetchval(
-            "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2",
-            lost.pid,
-            lost.started,
-        ):
-            await asyncio.sleep(0.01)
+        try:
+            await _end(session.connection, lost)
+        except BaseException:
+            session.connection.terminate()
+            raise
         return session
+
+
+async def _end(connection: asyncpg.Connection, lost: Session) -> None:
+    while await connection.fetchval(  # noqa: ASYNC110 (the server is asked, there is nothing to wait on)
+        "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_start = $2",
+        lost.pid,
+        lost.started,
+    ):
+        await asyncio.sleep(0.01)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class JournalUnavailable(Exception):  # noqa: N818 (the name that callers know it by)
+class JournalUnavailable(Exception):
     """The journal could not be written; nothing may be forwarded (J3). Safe to try again.
 
     *written*: False, nothing was written and nothing will be; None, it is unknown (the database went away in the moment of

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
-
-import orjson
+from typing import Literal
 
 Status = Literal[
     "awaiting_approval",
@@ -37,13 +34,8 @@ RefusalReason = Literal[
     "interaction-taken",
 ]
 
-MAX_KEY_BYTES = 2000
-"""What the database can index: a longer resource, key or path is refused before it reaches a batch."""
 
-_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-
-
-class Refused(Exception):  # noqa: N818 (an answer, not a fault)
+class Refused(Exception):
     """The journal refused this unit and wrote nothing of it.
 
     *reason* is one of `RefusalReason`; *detail* carries what the caller needs to go on: the fence as it stands
@@ -198,144 +190,3 @@ class Appended:
 
     records: list[AppendedRecord]
     fence: int | None = field(default=None)
-
-
-def encode(unit: Unit) -> bytes:
-    """*unit* as one element of append_v1's array, without its bodies.
-
-    Raises `Unwritable`, so that no unit can spoil the batch that it would travel in; ValueError for a unit that is wrong in
-    itself (an entry without a record).
-    """
-    wire = _wire(unit)
-    try:
-        encoded = orjson.dumps(wire)
-    except (TypeError, orjson.JSONEncodeError) as error:
-        raise Unwritable(f"The journal cannot keep this: {error}. Nothing was written.") from error
-    if b"\\u0000" in encoded and _NUL.search(encoded):
-        raise Unwritable("The journal cannot keep the NUL character. Nothing was written.")
-    return encoded
-
-
-def _wire(unit: Unit) -> dict[str, Any]:
-    if not unit.records:
-        raise ValueError("a unit needs a record")
-    new = {change.id for change in unit.entries if change.expect is None}
-    last: dict[str, int] = {}
-    records = []
-    for index, record in enumerate(unit.records):
-        first = record.entry in new and record.entry not in last
-        if record.entry is not None:
-            last[record.entry] = index
-        records.append(
-            {
-                "stream": record.stream,
-                "id": record.id,
-                "type": record.type,
-                "body": index,
-                "published": record.published,
-                "entry": record.entry,
-                "first": first,
-            }
-        )
-    wire: dict[str, Any] = {
-        "records": records,
-        "bodies": len(records),
-        "streams": list({record.stream: None for record in unit.records}),
-        "stream_open": unit.stream_open,
-        "once": unit.once,
-        "entries": [_entry(change, last) for change in unit.entries],
-    }
-    opens = [
-        {"stream": record.stream, "campaign": record.campaign, "kind": record.kind}
-        for record in unit.records
-        if record.type.endswith(".opened")
-    ]
-    if opens:
-        wire["opens"] = opens
-    if unit.resources:
-        wire["resources"] = list(
-            {(use.entry, use.resource, use.role): _resource(use) for use in unit.resources}.values()
-        )
-    locks: list[str] = [f"key {change.serial_key}" for change in unit.entries if change.serial_key and change.write]
-    if unit.fence is not None:
-        wire |= {"fence_key": unit.fence.key, "fence_expect": unit.fence.expect}
-        locks.append(f"key {unit.fence.key}")
-    if unit.idempotency is not None:
-        claim = unit.idempotency
-        indexed = _indexed(claim.sub) + _indexed(claim.path) + _indexed(claim.key)
-        if indexed > MAX_KEY_BYTES:
-            raise Unwritable(f"The idempotency key is longer than {MAX_KEY_BYTES} bytes. Nothing was written.")
-        wire |= {
-            "sub": claim.sub,
-            "path": claim.path,
-            "key": claim.key,
-            "body_hash": claim.body_hash,
-            "answer": claim.entry,
-        }
-        locks.append(f"idempotency {claim.sub}\n{claim.path}\n{claim.key}")
-    if unit.interaction is not None:
-        wire |= {
-            "interaction": unit.interaction.id,
-            "interaction_campaign": unit.interaction.campaign,
-            "interaction_run": unit.interaction.run,
-        }
-        locks.append(f"interaction {unit.interaction.campaign} {unit.interaction.id}")
-    if unit.holds is not None:
-        holds = unit.holds
-        wire |= {"holds_campaign": holds.campaign, "holds_owner": holds.owner, "holds_released": holds.released}
-        if holds.checked:
-            wire["holds_checked"] = list(holds.checked)
-        if holds.taken:
-            wire["holds_taken"] = list(holds.taken)
-        for resource in {*holds.checked, *holds.taken}:
-            _indexed(resource)
-            locks.append(f"hold {holds.campaign} {resource}")
-    wire["locks"] = locks
-    return wire
-
-
-def _entry(change: EntryChange, last: Mapping[str, int]) -> dict[str, Any]:
-    if change.id not in last:
-        raise ValueError(f"entry {change.id} changes without a record about it")
-    return {
-        "id": change.id,
-        "expect": None if change.expect is None else list(change.expect),
-        "status": change.status,
-        "run": change.run,
-        "campaign": change.campaign,
-        "interaction": change.interaction,
-        "server": change.server,
-        "operation": change.operation,
-        "tier": change.tier,
-        "kind": change.kind,
-        "principal": change.principal,
-        "agent": change.agent,
-        "serial_key": change.serial_key,
-        "write": change.write,
-        "reverts": change.reverts,
-        "arguments_hash": change.arguments_hash,
-        "record": last[change.id],
-        "lease_seconds": change.lease_seconds,
-        "concluded": change.concluded,
-    }
-
-
-def _resource(use: ResourceUse) -> dict[str, Any]:
-    _indexed(use.resource)
-    return {
-        "entry": use.entry,
-        "resource": use.resource,
-        "role": use.role,
-        "campaign": use.campaign,
-        "version": use.version,
-    }
-
-
-def _indexed(text: str) -> int:
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise Unwritable("The journal cannot keep half of a surrogate pair. Nothing was written.") from error
-    if size > MAX_KEY_BYTES:
-        raise Unwritable(f"A resource or key is longer than {MAX_KEY_BYTES} bytes. Nothing was written.")
-    return size

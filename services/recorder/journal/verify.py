@@ -39,7 +39,7 @@ class Broken:
 
 
 def verify(content: bytes, key: Ed25519PublicKey) -> Verified | Broken:
-    """Whether *content* is a whole Run Record signed with the other half of *key*, or the first record that is not as it was."""
+    """Whether *content* is a whole Run Record signed with the other half of *key*, or the first record that is not."""
     lines = content.split(b"\n")
     if lines[-1] == b"":
         lines.pop()
@@ -124,10 +124,8 @@ def _end(records: list[RecordLine | str], head: dict[str, Any], last_hash: str) 
 
 
 def _wrong(record: RecordLine, seq: int, previous: str, stream: str | None, campaign: str | None) -> str | None:
-    if record.stream != stream:
-        return f"it belongs to another stream ({record.stream}, not {stream})"
-    if record.campaign != campaign:
-        return f"it belongs to another campaign ({record.campaign}, not {campaign})"
+    if (record.stream, record.campaign) != (stream, campaign):
+        return f"it belongs to another stream or campaign ({record.stream} of {record.campaign}, not {stream} of {campaign})"
     if record.seq > seq:
         return f"it is missing: record {record.seq} ({record.id}) stands in its place"
     if record.seq < seq:

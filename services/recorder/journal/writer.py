@@ -16,9 +16,10 @@ import asyncpg
 import structlog
 
 from recorder.journal.appending import call_append, written_before
+from recorder.journal.encoding import encode
 from recorder.journal.session import Session, connect_session, end_session
 from recorder.journal.unavailable import JournalUnavailable
-from recorder.journal.unit import Appended, Unit, encode
+from recorder.journal.unit import Appended, Unit
 
 MAX_UNITS = 128
 MAX_BYTES = 8 * 1024 * 1024

@@ -39,7 +39,7 @@ def description(server: Mapping[str, Any], extensions: Mapping[str, Any] | None,
             Operation(
                 name=str(tool["name"]),
                 description=str(tool.get("description") or ""),
-                input_schema=tool.get("inputSchema") or {},
+                input_schema=schema if isinstance(schema := tool.get("inputSchema"), dict) else {},
                 declaration=declaration,
                 definition=tool,
                 pin=pin_of(tool),

@@ -1,10 +1,26 @@
-"""What the port's own transports say about a request, as JSON-RPC error codes that no server uses."""
+"""What a JSON-RPC error says about a request: MCP's own refusals, and what the port's transports add."""
+
+import mcp_types as types
 
 NOT_SENT = 77_001
-"""The request surely did not leave."""
+"""The request surely did not leave. This and the following are codes that no server uses."""
 REFUSED = 77_002
 """The server refused it without running anything."""
 SESSION_GONE = 77_003
 """The server was restarted: connect anew and ask again."""
 FAILED = 77_004
 """It was sent, and what came of it is unknown."""
+
+PROTOCOL_REFUSALS = frozenset(
+    {
+        types.INVALID_PARAMS,
+        types.METHOD_NOT_FOUND,
+        types.HEADER_MISMATCH,
+        types.UNSUPPORTED_PROTOCOL_VERSION,
+        types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+    }
+)
+"""The server looked at the request and ran nothing."""
+
+CLOSED = "Connection closed"
+"""How the MCP client itself words a connection that has ended; a server's own error of that code reads otherwise."""

@@ -11,7 +11,7 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from recorder.toolport import secrets
-from recorder.toolport.mcp_codes import FAILED, NOT_SENT, REFUSED, SESSION_GONE
+from recorder.toolport.mcp_codes import FAILED, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
 from takeback import json
 
 _CONNECT_SECONDS = 5.0
@@ -96,10 +96,10 @@ def _refused(request: httpx2.Request, status: int, body: bytes) -> httpx2.Respon
     said = _json_rpc_error(body)
     if status == 404 and _SESSION_HEADER in request.headers:
         return _failure(SESSION_GONE, "the tool server has forgotten the session", status)
-    if said is not None and "mcp-session-id" not in request.headers:
-        # As it stands: the negotiation of the protocol's revision reads these.
+    if said is not None and said[0] in PROTOCOL_REFUSALS:
+        # As it stands: the negotiation of the protocol's revision reads some of these.
         return httpx2.Response(status, headers={"content-type": "application/json"}, content=body)
-    text = f"{_origin(request)} answered {status}{': ' + said if said else ''}"
+    text = f"{_origin(request)} answered {status}{': ' + said[1] if said else ''}"
     return _failure(REFUSED if status in _NOT_PROCESSED or status < 400 else FAILED, text, status)
 
 
@@ -114,12 +114,14 @@ async def _read(response: httpx2.Response) -> bytes | None:
     return b"".join(chunks)
 
 
-def _json_rpc_error(body: bytes) -> str | None:
+def _json_rpc_error(body: bytes) -> tuple[int, str] | None:
     try:
         error: Any = json.loads(body).get("error")
     except (ValueError, AttributeError):
         return None
-    return str(error.get("message")) if isinstance(error, dict) and "code" in error else None
+    if not isinstance(error, dict) or not isinstance(error.get("code"), int):
+        return None
+    return error["code"], str(error.get("message"))
 
 
 def _failure(code: int, message: str, status: int | None = None) -> httpx2.Response:

@@ -11,7 +11,7 @@ from mcp import Client, MCPError
 from pydantic import ValidationError
 
 from recorder.toolport import answers
-from recorder.toolport.mcp_codes import NOT_SENT, REFUSED, SESSION_GONE
+from recorder.toolport.mcp_codes import CLOSED, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
 from recorder.toolport.mcp_connection import Connect, Connection, Sent, request
 from recorder.toolport.port import (
     Description,
@@ -27,14 +27,6 @@ from takeback.extension import EXTENSION, Observation, UndoAnswer
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
-_NOT_RUN = {
-    REFUSED,
-    types.INVALID_PARAMS,
-    types.METHOD_NOT_FOUND,
-    types.HEADER_MISMATCH,
-    types.UNSUPPORTED_PROTOCOL_VERSION,
-    types.MISSING_REQUIRED_CLIENT_CAPABILITY,
-}
 _MOST_PAGES = 100
 
 
@@ -178,11 +170,11 @@ class McpTool:
         data = error.data if isinstance(error.data, dict) else {}
         if error.code == NOT_SENT:
             return NotSent(f"{self._name} was not reached, nothing was sent: {error.message}.")
-        if error.code in _NOT_RUN:
+        if error.code == REFUSED or error.code in PROTOCOL_REFUSALS:
             return ToolRefused(f"{self._name} refused: {error.message}.", data.get("status"))
         if error.code == types.REQUEST_TIMEOUT:
             return self._timed_out(sent)
-        if error.code in (SESSION_GONE, types.CONNECTION_CLOSED):
+        if error.code == SESSION_GONE or (error.code == types.CONNECTION_CLOSED and error.message == CLOSED):
             connection.retire()
             if error.code == SESSION_GONE or not sent:
                 return _Gone(error.message)

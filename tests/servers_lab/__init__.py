@@ -1,0 +1,1 @@
+"""Servers that tests break on purpose."""
