@@ -1,5 +1,6 @@
 """Valkey (Redis) as a child process. It only queues: nothing in it is worth keeping, so it keeps nothing."""
 
+import secrets
 import signal
 from pathlib import Path
 from typing import Self
@@ -17,12 +18,13 @@ class EmbeddedValkey:
     def __init__(self, folder: Path, *, port: int | None = None) -> None:
         self.folder = folder.resolve()
         self._port = port
+        self._password = secrets.token_urlsafe(24)  # anybody on this machine can reach the port
         self._process: ServerProcess | None = None
 
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"redis://127.0.0.1:{self._port}/0"
+        return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
 
     @property
     def pid(self) -> int:
@@ -56,16 +58,17 @@ class EmbeddedValkey:
         await self._running().stop(signal.SIGKILL)
 
     async def _start_on(self, port: int) -> None:
-        self._process = ServerProcess(
-            [
-                valkey_server(),
-                *("--port", str(port), "--bind", "127.0.0.1", "--dir", self.folder),
-                *("--save", "", "--appendonly", "no", "--databases", "256"),
-            ],
-            log=self.folder / "valkey.log",
+        config = self.folder / "valkey.conf"
+        config.touch(mode=0o600)
+        config.write_text(
+            f'port {port}\nbind 127.0.0.1\nrequirepass {self._password}\ndir "{self.folder}"\n'
+            'save ""\nappendonly no\ndatabases 256\n'
         )
+        self._process = ServerProcess([valkey_server(), config], log=self.folder / "valkey.log")
         self._process.spawn()
-        await self._process.wait_until(lambda: listens(port, say=b"PING\r\n", greeting=b"+PONG"))
+        await self._process.wait_until(
+            lambda: listens(port, say=f"AUTH {self._password}\r\n".encode(), greeting=b"+OK")
+        )
 
     def _running(self) -> ServerProcess:
         if self._process is None:
