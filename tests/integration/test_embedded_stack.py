@@ -4,12 +4,14 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import nats
 import psutil
 import pytest
+import pytest_asyncio
 
 from tests.integration import stub_stack
 from tests.processes import TakebackProcess
@@ -62,31 +64,42 @@ async def test_data_survive_a_stop_and_a_kill_and_a_killed_stack_blocks_no_resta
         assert not [orphan for orphan in orphans if orphan.is_running() and orphan.status() != psutil.STATUS_ZOMBIE]
 
 
-async def test_a_second_start_on_the_folder_says_who_holds_it_and_changes_nothing(tmp_path: Path) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[TakebackProcess, Path]]:
+    folder = tmp_path_factory.mktemp("running")
+    async with serve(folder) as stack:
+        yield stack, folder
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_second_start_on_the_folder_says_who_holds_it_and_changes_nothing(
+    running: tuple[TakebackProcess, Path],
+) -> None:
     """Issue 2, embedded servers."""
-    async with serve(tmp_path) as first:
-        urls = (tmp_path / "urls.json").read_bytes()
-        with pytest.raises(AssertionError, match="ended with 1") as refusal:
-            async with serve(tmp_path):
-                pass
-        said = str(refusal.value)
-        assert f"process {first.pid}" in said
-        assert first.url in said
-        assert "--data" in said
-        assert (tmp_path / "urls.json").read_bytes() == urls
-        assert await starts(first.url) == 1
+    first, folder = running
+    urls = (folder / "urls.json").read_bytes()
+    with pytest.raises(AssertionError, match="ended with 1") as refusal:
+        async with serve(folder):
+            pass
+    said = str(refusal.value)
+    assert f"process {first.pid}" in said
+    assert first.url in said
+    assert "--data" in said
+    assert (folder / "urls.json").read_bytes() == urls
+    assert await starts(first.url) == 1
 
 
-async def test_a_server_that_dies_is_started_again_with_its_data(tmp_path: Path) -> None:
-    async with serve(tmp_path) as stack:
-        url = json.loads((tmp_path / "urls.json").read_text())["nats"]
-        server = next(child for child in psutil.Process(stack.pid).children() if child.name() == "nats-server")
-        server.kill()
-        client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.05, allow_reconnect=True)
-        await client.flush()
-        await client.close()
-        again = next(child for child in psutil.Process(stack.pid).children() if child.name() == "nats-server")
-        assert again.pid != server.pid
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_server_that_dies_is_started_again_on_its_port(running: tuple[TakebackProcess, Path]) -> None:
+    stack, folder = running
+    url = json.loads((folder / "urls.json").read_text())["nats"]
+    server = next(child for child in psutil.Process(stack.pid).children() if child.name() == "nats-server")
+    server.kill()
+    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.05, allow_reconnect=True)
+    await client.flush()
+    await client.close()
+    again = next(child for child in psutil.Process(stack.pid).children() if child.name() == "nats-server")
+    assert again.pid != server.pid
 
 
 async def test_a_url_in_the_environment_replaces_that_server_alone(
