@@ -77,8 +77,8 @@ async def test_the_recorders_tables_are_what_its_migrations_make(postgres_url: s
         options = {
             "include_schemas": True,
             "include_name": lambda name, kind, _: kind != "schema" or name == "recorder",
-            "include_object": lambda _, name, kind, *__: not (
-                kind == "table" and (name.startswith("records_") or name == "alembic_version")
+            "include_object": lambda _, name, kind, *__: (
+                not (kind == "table" and (name.startswith("records_") or name == "alembic_version"))
             ),
             "compare_type": True,
             "compare_server_default": False,

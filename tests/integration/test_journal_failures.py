@@ -15,7 +15,10 @@ from takeback.ids import new_id
 from tests.integration.journal_units import change, journal_on, opened
 from tests.servers import Server
 
-WRITER = "select pid from pg_stat_activity where datname = current_database() and query like '%append_v1%' and pid <> pg_backend_pid()"
+WRITER = (
+    "select pid from pg_stat_activity "
+    "where datname = current_database() and query like '%append_v1%' and pid <> pg_backend_pid()"
+)
 
 
 def mark(text: str) -> Unit:

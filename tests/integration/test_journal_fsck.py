@@ -87,7 +87,8 @@ async def test_the_recorders_own_role_cannot_rewrite_the_journal(postgres_url: s
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await pool.execute(statement)
         month = await pool.fetchval(
-            "select c.relname from pg_class c join pg_inherits i on i.inhrelid = c.oid where i.inhparent = 'records'::regclass "
+            "select c.relname from pg_class c join pg_inherits i on i.inhrelid = c.oid "
+            "where i.inhparent = 'records'::regclass "
             "and c.relname <> 'records_default' limit 1"
         )
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -121,8 +122,8 @@ async def test_an_exported_run_record_verifies_offline_with_the_public_key(postg
 @pytest.mark.parametrize(
     "tampering",
     [
-        "delete from recorder.records where seq > 2; update recorder.streams s set seq = 2, hash = r.hash from recorder.records r "
-        "where r.stream = s.stream and r.seq = 2",
+        "delete from recorder.records where seq > 2; update recorder.streams s set seq = 2, hash = r.hash "
+        "from recorder.records r where r.stream = s.stream and r.seq = 2",
         "delete from recorder.records; delete from recorder.streams",
     ],
 )
@@ -176,7 +177,7 @@ def test_a_changed_checkpoint_file_is_named(keys: Path, tampering: Callable[[lis
 
     assert newest is not None
     assert newest.seq == 3
-    with pytest.raises(CheckpointBroken, match="heads.jsonl"):
+    with pytest.raises(CheckpointBroken, match=r"heads\.jsonl"):
         Checkpoints.beside(keys).newest("run_1")
 
 

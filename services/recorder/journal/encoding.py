@@ -1,0 +1,177 @@
+"""A unit as append_v1 takes it: pure. Whatever PostgreSQL could not keep is refused here, before it meets other units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from recorder.journal.unit import EntryChange, Holds, Idempotency, ResourceUse, Unit, Unwritable
+
+MAX_KEY_BYTES = 2000
+"""What the database can index: a longer resource, key or path is refused before it reaches a batch."""
+
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def encode(unit: Unit) -> bytes:
+    """*unit* as one element of append_v1's array, without its bodies.
+
+    Raises `Unwritable`, so that no unit can spoil the batch that it would travel in; ValueError for a unit that is wrong
+    in itself (no record, an entry without a record).
+    """
+    try:
+        encoded = orjson.dumps(_wire(unit))
+    except (TypeError, UnicodeEncodeError) as error:  # orjson's own error is a TypeError
+        raise Unwritable(f"The journal cannot keep this: {error}. Nothing was written.") from error
+    if b"\\u0000" in encoded and _NUL.search(encoded):
+        raise Unwritable("The journal cannot keep the NUL character. Nothing was written.")
+    return encoded
+
+
+def _wire(unit: Unit) -> dict[str, Any]:
+    if not unit.records:
+        raise ValueError("a unit needs a record")
+    last: dict[str, int] = {}
+    wire: dict[str, Any] = {
+        "records": _records(unit, last),
+        "bodies": len(unit.records),
+        "streams": list({record.stream: None for record in unit.records}),
+        "stream_open": unit.stream_open,
+        "entries": [_entry(change, last) for change in unit.entries],
+        "locks": _locks(unit),
+    }
+    opens = [
+        {"stream": record.stream, "campaign": record.campaign, "kind": record.kind}
+        for record in unit.records
+        if record.type.endswith(".opened")
+    ]
+    if opens:
+        wire["opens"] = opens
+    if unit.once is not None:
+        wire["once"] = unit.once
+    if unit.resources:
+        once_each = {(use.entry, use.resource, use.role): use for use in unit.resources}
+        wire["resources"] = [_resource(use) for use in once_each.values()]
+    if unit.fence is not None:
+        wire |= {"fence_key": unit.fence.key, "fence_expect": unit.fence.expect}
+    if unit.idempotency is not None:
+        wire |= _idempotency(unit.idempotency)
+    if unit.interaction is not None:
+        owner = unit.interaction
+        wire |= {
+            "interaction": owner.id,
+            "interaction_campaign": owner.campaign,
+            "interaction_run": owner.run,
+        }
+    if unit.holds is not None:
+        wire |= _holds(unit.holds)
+    return wire
+
+
+def _records(unit: Unit, last: dict[str, int]) -> list[dict[str, Any]]:
+    """The records; *last* is filled with the place of the last one about each entry."""
+    new = {change.id for change in unit.entries if change.expect is None}
+    records = []
+    for index, record in enumerate(unit.records):
+        first = record.entry in new and record.entry not in last
+        if record.entry is not None:
+            last[record.entry] = index
+        records.append(
+            {
+                "stream": record.stream,
+                "id": record.id,
+                "type": record.type,
+                "body": index,
+                "published": record.published,
+                "entry": record.entry,
+                "first": first,
+            }
+        )
+    return records
+
+
+def _locks(unit: Unit) -> list[str]:
+    """What must not change while the rules of *unit* are checked; streams are locked by themselves."""
+    keys = {change.serial_key for change in unit.entries if change.serial_key and change.write}
+    if unit.fence is not None:
+        keys.add(unit.fence.key)
+    locks = [f"key {key}" for key in keys]
+    if unit.idempotency is not None:
+        claim = unit.idempotency
+        locks.append(f"idempotency {claim.sub}\n{claim.path}\n{claim.key}")
+    if unit.interaction is not None:
+        locks.append(f"interaction {unit.interaction.campaign} {unit.interaction.id}")
+    if unit.holds is not None:
+        locks += [f"hold {unit.holds.campaign} {resource}" for resource in {*unit.holds.checked, *unit.holds.taken}]
+    return locks
+
+
+def _idempotency(claim: Idempotency) -> dict[str, Any]:
+    _indexable(claim.sub, claim.path, claim.key)
+    return {
+        "sub": claim.sub,
+        "path": claim.path,
+        "key": claim.key,
+        "body_hash": claim.body_hash,
+        "answer": claim.entry,
+    }
+
+
+def _holds(holds: Holds) -> dict[str, Any]:
+    wire: dict[str, Any] = {
+        "holds_campaign": holds.campaign,
+        "holds_owner": holds.owner,
+        "holds_released": holds.released,
+    }
+    for resource in (*holds.checked, *holds.taken):
+        _indexable(holds.campaign, resource)
+    if holds.checked:
+        wire["holds_checked"] = list(holds.checked)
+    if holds.taken:
+        wire["holds_taken"] = list(holds.taken)
+    return wire
+
+
+def _entry(change: EntryChange, last: Mapping[str, int]) -> dict[str, Any]:
+    if change.id not in last:
+        raise ValueError(f"entry {change.id} changes without a record about it")
+    return {
+        "id": change.id,
+        "expect": None if change.expect is None else list(change.expect),
+        "status": change.status,
+        "run": change.run,
+        "campaign": change.campaign,
+        "interaction": change.interaction,
+        "server": change.server,
+        "operation": change.operation,
+        "tier": change.tier,
+        "kind": change.kind,
+        "principal": change.principal,
+        "agent": change.agent,
+        "serial_key": change.serial_key,
+        "write": change.write,
+        "reverts": change.reverts,
+        "arguments_hash": change.arguments_hash,
+        "record": last[change.id],
+        "lease_seconds": change.lease_seconds,
+        "concluded": change.concluded,
+    }
+
+
+def _resource(use: ResourceUse) -> dict[str, Any]:
+    _indexable(use.entry, use.resource)
+    return {
+        "entry": use.entry,
+        "resource": use.resource,
+        "role": use.role,
+        "campaign": use.campaign,
+        "version": use.version,
+    }
+
+
+def _indexable(*texts: str) -> None:
+    if sum(len(text.encode()) for text in texts) > MAX_KEY_BYTES:
+        raise Unwritable(f"A resource or key is longer than {MAX_KEY_BYTES} bytes. Nothing was written.")
