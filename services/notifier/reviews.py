@@ -56,13 +56,13 @@ class Reviews:
         by = {"sub": caller.sub, "kind": caller.kind, "authority": authority}
         if authority is None:
             what = "acknowledge this review"
-            await self._rpc.request(RPC_REFUSED, {"campaign": found.campaign, "by": by, "what": what, "run": run_id})
+            await self._rpc.request(RPC_REFUSED, {"campaign": found.campaign, "by": by, "what": what})
             raise not_authorised(what)
         entries = [window.entry for window in found.open] if wanted.entries is None else wanted.entries
         if foreign := sorted(set(entries) - set(all_entries)):
             raise invalid(f"These are no entries of this run: {', '.join(foreign)}.")
         record = f"ack_{seed}" if seed else new_id("ack")
-        body = {"run": run_id, "campaign": found.campaign, "entries": entries, "by": by}
+        body = {"run": run_id, "entries": entries}
         await self._rpc.request(
             RPC_APPEND,
             {"id": record, "type": "review.acknowledged", "campaign": found.campaign, "by": by, "body": body},

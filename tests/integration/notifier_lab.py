@@ -25,6 +25,7 @@ from takeback.edge import Edge
 from takeback.errors import Problem
 from takeback.ids import new_id
 from takeback.keys import ensure_keys
+from takeback.messages.rpc import AppendRequest, RefusedRequest
 from takeback.subjects import TYPE_PREFIX, event_subject
 
 WAIT_SECONDS = 10.0
@@ -138,11 +139,12 @@ class StandInJournal:
                 for event in self.streams.get(asked["campaign"], []):
                     if event["id"] == asked["id"]:
                         return {"seq": event["data"]["seq"], "stream": asked["campaign"]}
-                event = await self.append(
-                    asked["campaign"], asked["campaign"], asked["type"], asked["body"], record=asked["id"]
-                )
+                AppendRequest.model_validate(asked)
+                body = {**asked["body"], "campaign": asked["campaign"], "by": asked["by"]}
+                event = await self.append(asked["campaign"], asked["campaign"], asked["type"], body, record=asked["id"])
                 return {"seq": event["data"]["seq"], "stream": asked["campaign"]}
             case "refused":
+                RefusedRequest.model_validate(asked)
                 self.refused.append(asked)
                 return {}
             case _:
