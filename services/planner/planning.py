@@ -146,6 +146,18 @@ class Planning:
         assert state is not None
         return state
 
+    async def graph_seen(self, run: str, caller: Caller) -> tuple[list[Fact], list[Link]]:
+        """The graph of *run* as of now for a member of its campaign; the one 404 for everybody else."""
+        campaign = await self.store.campaign_of_run(run)
+        if campaign is None:
+            await self._inbox.catch_up_stream(run)
+            campaign = await self.store.campaign_of_run(run)
+        if campaign is None:
+            raise not_found()
+        now = await self.now(campaign)
+        await self.store.require(campaign, caller)
+        return await self.graph(campaign, run, now)
+
     async def graph(self, campaign: str, run: str, now: Now | None = None) -> tuple[list[Fact], list[Link]]:
         """The entries of *run* and the links between them."""
         facts = await self.store.facts_of_runs(campaign, [run])

@@ -121,6 +121,10 @@ class Inbox:
         self._caught_up_at[campaign] = heads["now"]
         return heads
 
+    async def catch_up_stream(self, stream: str) -> None:
+        """Applies what the journal holds of *stream*, for one whose campaign is not known yet."""
+        await self._read_on(stream)
+
     async def catch_up_all(self) -> None:
         """Reaches the heads of all streams: at the start, when a JetStream stream was made again, and on each sweep."""
         behind = 0
