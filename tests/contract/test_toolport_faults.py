@@ -259,7 +259,8 @@ class Odd:
         return Response(status_code=405)
 
     def _result(self, request: dict[str, Any], result: dict[str, Any]) -> Response:
-        return JSONResponse({"jsonrpc": "2.0", "id": request["id"], "result": result})
+        answer = result if "error" in result else {"result": result}
+        return JSONResponse({"jsonrpc": "2.0", "id": request["id"], **answer})
 
 
 async def ask(answer: Response | dict[str, Any]) -> Outcome:
@@ -295,6 +296,20 @@ async def test_a_status_that_says_not_processed_is_a_refusal(status: int) -> Non
     with pytest.raises(ToolRefused) as refused:
         await ask(PlainTextResponse("no", status))
     assert refused.value.status == status
+
+
+async def test_a_refused_status_is_a_refusal_whatever_code_its_body_has() -> None:
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "no session"}}
+    with pytest.raises(ToolRefused, match="no session") as refused:
+        await ask(JSONResponse(body, 401))
+    assert refused.value.status == 401
+
+
+async def test_an_error_of_the_server_itself_leaves_doubt() -> None:
+    """J7: a tool that crashed may have crashed after its effect."""
+    for code in (-32000, -32001, -32603):
+        with pytest.raises(NoAnswer):
+            await ask({"error": {"code": code, "message": "oops"}})
 
 
 async def test_a_result_that_breaks_its_own_output_schema_still_counts() -> None:
