@@ -105,10 +105,14 @@ class RequestMeta(Message):
 
 
 class UndoRequest(Message):
-    """The undo tool's arguments. *fields*: take back only those. *force* still refuses any version but *if_version*."""
+    """The undo tool's arguments. *fields*: take back only those. *force* still refuses any version but *if_version*.
+
+    *if_versions* says the same, record by record, where the call changed several.
+    """
 
     compensation_token: str = Field(repr=False)
     if_version: str | None = None
+    if_versions: dict[str, str] | None = None
     force: bool = False
     fields: list[str] | None = None
     idempotency_key: str
@@ -308,10 +312,8 @@ def _undo_offer(read: LenientReader, template: UndoTemplate, at: datetime) -> Un
 
 
 def _effects(read: LenientReader) -> list[Effect]:
-    if read.has("effects"):
-        items = read.objects("effects")
-    else:
-        items = [read.inside("effect")] if read.has("effect") else []
+    single = [read.inside("effect")] if read.has("effect") else []
+    items = read.objects("effects") if read.has("effects") else single
     return [_effect(item) for item in items if item.is_object]
 
 

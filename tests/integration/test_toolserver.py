@@ -319,6 +319,24 @@ async def test_several_records_are_taken_back_together_or_not_at_all(crm: Crm) -
     assert (await crm.stage(), await crm.value("select balance from accounts")) == ("won", 100)
 
 
+async def test_a_further_record_may_be_overridden_at_the_version_that_was_seen(crm: Crm) -> None:
+    """G5."""
+    declared = await crm.done("pay", "e1", dealId="D-881", accountId=1)
+    await crm.pool.execute("update accounts set balance = 7")
+    seen = (await crm.server.observe({"resource": "crm://acme/account/1"}))["version"]
+    stale, fresh = declared["undo"]["ifVersions"], declared["undo"]["ifVersions"] | {"crm://acme/account/1": seen}
+    assert (await crm.undo(declared, force=True, ifVersions=stale))["outcome"] == "conflict"
+    assert (await crm.undo(declared, force=True, ifVersions=fresh))["outcome"] == "reverted"
+    assert await crm.value("select balance from accounts") == 100
+
+
+async def test_single_fields_of_one_of_several_records_leave_the_other_alone(crm: Crm) -> None:
+    """S3."""
+    declared = await crm.done("pay", "e1", dealId="D-881", accountId=1)
+    assert (await crm.undo(declared, fields=["stage"]))["outcome"] == "reverted"
+    assert (await crm.stage(), await crm.value("select balance from accounts")) == ("won", 50)
+
+
 async def test_a_record_that_somebody_changed_since_is_a_conflict_and_untouched(crm: Crm) -> None:
     """G8."""
     declared = await crm.done("update_deal", "e1", dealId="D-881", stage="lost")

@@ -77,10 +77,18 @@ def structured(result: Any, tool: str) -> Any:
     return answer.result.get("structuredContent")
 
 
-def undo_request(token: str, if_version: str | None, force: bool, fields: list[str] | None, key: str) -> Json:
-    """The undo tool's arguments. Without *fields*, or one that is null, a server takes back all of them."""
-    request = {"compensationToken": token, "ifVersion": if_version, "force": force, "idempotencyKey": key}
-    return request if fields is None else request | {"fields": fields}
+def undo_request(
+    token: str,
+    if_version: str | None,
+    if_versions: dict[str, str] | None,
+    force: bool,
+    fields: list[str] | None,
+    key: str,
+) -> Json:
+    """The undo tool's arguments. What is not asked for is left out, for servers that take no null."""
+    request: Json = {"compensationToken": token, "ifVersion": if_version, "force": force, "idempotencyKey": key}
+    more = {"ifVersions": if_versions, "fields": fields}
+    return request | {name: value for name, value in more.items() if value is not None}
 
 
 def undo_answer(raw: Any) -> UndoAnswer:

@@ -90,13 +90,14 @@ class McpTool:
         token: str,
         *,
         if_version: str | None,
+        if_versions: dict[str, str] | None = None,
         force: bool = False,
         fields: list[str] | None = None,
         idempotency_key: str,
         deadline: float,
     ) -> UndoAnswer:
         tool = await self._special("undo", deadline)
-        request = answers.undo_request(token, if_version, force, fields, idempotency_key)
+        request = answers.undo_request(token, if_version, if_versions, force, fields, idempotency_key)
         return answers.undo_answer(answers.structured(await self._tool(tool, request, deadline), tool))
 
     async def close(self) -> None:

@@ -64,13 +64,14 @@ class NatsTool:
         token: str,
         *,
         if_version: str | None,
+        if_versions: dict[str, str] | None = None,
         force: bool = False,
         fields: list[str] | None = None,
         idempotency_key: str,
         deadline: float,
     ) -> UndoAnswer:
         await self._require("undo", deadline)
-        request = answers.undo_request(token, if_version, force, fields, idempotency_key)
+        request = answers.undo_request(token, if_version, if_versions, force, fields, idempotency_key)
         return answers.undo_answer(await self._ask("undo", request, deadline))
 
     async def close(self) -> None:

@@ -117,12 +117,13 @@ class ToolPort(Protocol):
         token: str,
         *,
         if_version: str | None,
+        if_versions: dict[str, str] | None = None,
         force: bool = False,
         fields: list[str] | None = None,
         idempotency_key: str,
         deadline: float,
     ) -> UndoAnswer:
-        """Take back what *token* stands for, if its record still has *if_version*."""
+        """Take back what *token* stands for, if its record still has *if_version* (of several: *if_versions*)."""
         ...
 
     async def close(self) -> None:

@@ -88,17 +88,24 @@ class _Undoing:
 
     def _moved(self, token: Token, now: list[State]) -> str | None:
         """Why the undo would overwrite what somebody else did; None when the records are as expected."""
+        named = self._request.if_versions or {}
         for position, (state, was) in enumerate(zip(now, token.body["records"], strict=True)):
-            expected = self._request.if_version if position == 0 else was["version"]
-            if state.version != expected:
-                return (
-                    f"{state.resource} has version {state.version}, the undo expects {expected}: somebody changed it"
-                    " since. Nothing was changed."
-                )
+            expected = named.get(state.resource, self._request.if_version if position == 0 else was["version"])
+            if state.version == expected:
+                continue
+            # Of a further record nobody said which version is expected: it may have another one and still be as the
+            # call left it, because what came after has been taken back.
+            if position > 0 and state.resource not in named and state.fields == was["after"]:
+                continue
+            return (
+                f"{state.resource} has version {state.version}, the undo expects {expected}: somebody changed it"
+                " since. Nothing was changed."
+            )
         return None
 
     async def _take_back(self, tx: Tx, token: Token, now: list[State]) -> Json:
         operation, said = self._operations[token.operation], Call(key=self._request.idempotency_key)
+        self._check_fields(token)
         records = self._records(token)
         reached: list[State] = []
         for (record, was), state in reversed(list(zip(records, now, strict=True))):
@@ -135,11 +142,16 @@ class _Undoing:
             return before
         if before is None or now.fields is None:
             raise OperationError("Single fields cannot be taken back of a record that was made or deleted.")
-        unknown = [name for name in wanted if name not in before and name not in (after or {})]
+        ours = [name for name in wanted if name in before or name in (after or {})]
+        kept = {name: value for name, value in now.fields.items() if name not in ours}
+        return kept | {name: before[name] for name in ours if name in before}
+
+    def _check_fields(self, token: Token) -> None:
+        records = token.body["records"]
+        known = {name for was in records for fields in (was["before"], was["after"]) for name in fields or {}}
+        unknown = [name for name in self._request.fields or [] if name not in known]
         if unknown:
-            raise OperationError(f"{now.resource} has no field {', '.join(unknown)}. Nothing was changed.")
-        kept = {name: value for name, value in now.fields.items() if name not in wanted}
-        return kept | {name: before[name] for name in wanted if name in before}
+            raise OperationError(f"There is no field {', '.join(unknown)} to take back. Nothing was changed.")
 
     async def _redo(self, tx: Tx, token: Token, now: list[State], reached: list[State]) -> Json:
         """The reversal's own undo (S12); an operation without a record has none that could be verified."""
