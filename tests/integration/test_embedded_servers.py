@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import asyncpg
@@ -163,6 +164,20 @@ class TestPostgres:
         (tmp_path / "closed").mkdir(mode=0o700)
         with pytest.raises(EmbeddedServerError, match=r"cannot enter .*Nothing was started"):
             await EmbeddedPostgres(tmp_path / "closed/data").start()
+
+    @pytest.mark.skipif(os.geteuid() != 0 or not postgres._namespaces_work(), reason="needs to become somebody else")
+    def test_a_user_other_than_root_runs_it_as_itself(self, tmp_path: Path) -> None:
+        script = (
+            "import asyncio, os, pathlib, sys\n"
+            "from takeback.embedded import EmbeddedPostgres\n"
+            "async def main():\n"
+            "    async with EmbeddedPostgres(pathlib.Path(sys.argv[1])) as server:\n"
+            "        print(os.geteuid(), pathlib.Path(f'/proc/{server.pid}').stat().st_uid)\n"
+            "asyncio.run(main())"
+        )
+        somebody = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+        said = subprocess.check_output([*somebody, sys.executable, "-c", script, tmp_path], text=True)
+        assert said.split() == ["1000", "1000"]
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="a user other than root keeps its own id")
     async def test_root_with_namespaces_keeps_the_files_its_own(self, start_postgres) -> None:
