@@ -19,7 +19,7 @@ from takeback.messages.campaign import Role
 from takeback.messages.plan import Plan, PlanDecision
 from takeback.metrics import PLANS
 from takeback.rpc import Rpc
-from takeback.subjects import RPC_APPEND
+from takeback.subjects import RPC_APPEND, RPC_REFUSED
 
 
 class Decisions:
@@ -85,10 +85,14 @@ class Decisions:
         facts = await self._planning.store.facts(plan.campaign, to_be_judged(plan, decision))
         held = authority(caller.sub, role, facts)
         if held is None:
-            # The recorder refuses it too, and only it keeps the security log.
-            await self._append(plan, caller, None, decision)
-            raise not_authorised("take back every step of this plan that is not left out")
+            raise await self.refuse(plan.campaign, caller, "take back every step of this plan that is not left out")
         return held
+
+    async def refuse(self, campaign: str, caller: Caller, what: str) -> Problem:
+        """The 403 to raise, once the recorder keeps it in the security log (G7)."""
+        by = {"sub": caller.sub, "kind": caller.kind}
+        await self._rpc.request(RPC_REFUSED, {"campaign": campaign, "by": by, "what": what})
+        return not_authorised(what)
 
     async def _role(self, campaign: str, caller: Caller) -> Role | None:
         return await self._planning.store.role(campaign, caller.sub)
@@ -112,7 +116,7 @@ class Decisions:
         PLANS.labels("stale").inc()
         return draft.plan
 
-    async def _append(self, plan: Plan, caller: Caller, capacity: str | None, decision: PlanDecision) -> None:
+    async def _append(self, plan: Plan, caller: Caller, capacity: str, decision: PlanDecision) -> None:
         by: dict[str, Any] = {"sub": caller.sub, "kind": caller.kind, "authority": capacity}
         body = decision.wire() | {"plan": plan.id}
         wanted = {"id": f"{plan.id}-decided", "type": "plan.decided", "campaign": plan.campaign, "by": by, "body": body}

@@ -18,6 +18,7 @@ from planner.plan import needs_choice
 from planner.planning import Now, Planning, plan_id
 from takeback.auth import Caller
 from takeback.errors import Problem, human_required, not_found
+from takeback.ids import new_id
 from takeback.messages.plan import Plan, PlanDecision, UndoRequest
 
 LATEST = "latest"
@@ -96,20 +97,23 @@ class Undoing:
         key: str | None,
     ) -> Undone:
         role = await self._planning.store.role(campaign, caller.sub)
-        allowed = authority(caller.sub, role, [fact for fact in writes if fact.happened]) is not None
-        if allowed and not any(fact.entry.status in ("committed", "reverting") for fact in writes):
+        if authority(caller.sub, role, [fact for fact in writes if fact.happened]) is None:
+            raise await self._decisions.refuse(campaign, caller, "take this turn back")
+        if not any(fact.entry.status in ("committed", "reverting") for fact in writes):
             reverted = any(fact.entry.status == "reverted" for fact in writes)
             return Undone(reverted=False, skip_reason="already_reverted" if reverted else "not_committed")
         plan = plan_id(campaign, caller, key)
-        if key is not None and (made := await self._planning.state(plan)) is not None and made.decided is not None:
-            return _undone(await self._decisions.wait(plan, _WAIT_SECONDS))
+        if key is not None and (made := await self._planning.state(plan)) is not None:
+            if made.decided is not None:
+                return _undone(await self._decisions.wait(plan, _WAIT_SECONDS))
+            plan = new_id("pln")  # that one was handed over for a choice
         draft = await self._planning.draft(plan, campaign, [fact.id for fact in writes], now)
         await self._planning.append(draft, caller)
         decision = PlanDecision(
             decision="approve", digest=draft.plan.digest, reason=request.reason, category=request.category
         )
         why = needs_choice(draft.plan, [fact.id for fact in writes])
-        if allowed and why:
+        if why:
             raise choice_needed(draft.plan, why)
         await self._decisions.approve(draft.plan, caller, decision)
         return _undone(await self._decisions.wait(draft.plan.id, _WAIT_SECONDS))

@@ -16,6 +16,7 @@ from takeback.bus import provision_streams
 from takeback.errors import Problem
 from takeback.ids import new_id
 from takeback.messages.plan import Plan
+from takeback.messages.rpc import AppendRequest, RefusedRequest
 from takeback.subjects import TYPE_PREFIX, event_subject
 
 Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -38,7 +39,7 @@ class JournalStandIn:
 
     async def start(self) -> None:
         await provision_streams(self._client.jetstream())
-        for name in ("heads", "records", "streams", "observe", "append"):
+        for name in ("heads", "records", "streams", "observe", "append", "refused"):
             await self._client.subscribe(
                 f"rpc.recorder.{name}", queue="recorder", cb=self._answering(getattr(self, f"_{name}"))
             )
@@ -119,9 +120,7 @@ class JournalStandIn:
         for event in self.streams.get(campaign, []):
             if event["id"] == asked["id"]:
                 return {"stream": campaign, "seq": event["data"]["seq"]}
-        if asked["type"] == "plan.decided" and not by["authority"]:
-            self.refused.append(asked)
-            raise Problem(403, "not-authorised", "You may not take this back. Nothing was changed.")
+        AppendRequest.model_validate(asked)
         self.appended.append(asked)
         body = asked["body"] | {"by": by, "campaign": campaign}
         event = await self.add(campaign, campaign, asked["type"], body, asked["id"])
@@ -130,6 +129,10 @@ class JournalStandIn:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return {"stream": campaign, "seq": event["data"]["seq"]}
+
+    async def _refused(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self.refused.append(RefusedRequest.model_validate(asked).wire())
+        return {}
 
     async def _reverse(self, campaign: str, decided: dict[str, Any]) -> None:
         """Takes every step back that was not left out, once `reverses` is set."""

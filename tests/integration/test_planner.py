@@ -130,8 +130,8 @@ async def test_the_paladin_cannot_take_back_the_turn_of_the_rogue(lab: PlannerLa
     plan = await lab.plan("paladin", hit)
     refused = await lab.post("paladin", f"/v1/plans/{plan['id']}/decision", approval(plan))
     assert (refused.status_code, refused.json()["title"]) == (403, "not authorised")
-    assert [one["by"]["sub"] for one in lab.journal.refused] == ["paladin"]
     assert (await lab.post("paladin", undo_of(hit["interaction"]))).status_code == 403
+    assert [one["by"]["sub"] for one in lab.journal.refused] == ["paladin", "paladin"]
     decided = await lab.post("gm", f"/v1/plans/{plan['id']}/decision?wait=10", approval(plan))
     assert decided.json()["record"]["authority"] == "owner"
 
