@@ -38,6 +38,8 @@ from takeback.ids import new_id
 from takeback.messages.entry import ApprovalDecision
 
 log = structlog.get_logger()
+ASKING = frozenset({"approval", "asked", "why", "expiresAt"})
+"""What the body of `approval.requested` says beside the entry."""
 _PAGE = 200
 _OBSERVE_SECONDS = 5.0
 
@@ -256,8 +258,8 @@ class Approvals:
             await tx.append(Unit(records=records, entries=entries))
             document = await tx.fetchval(
                 "update approvals set status = $2::text, decided_at = now(), document = document || $3::jsonb"
-                " where entry = $1 and (status = 'pending' or not $4) and (status <> 'pending' or expires_at > now() or $2 = 'expired')"
-                " returning document",
+                " where entry = $1 and (status = 'pending' or not $4)"
+                " and (status <> 'pending' or expires_at > now() or $2 = 'expired') returning document",
                 stored.id, status, json.dumps({**changed, "status": status}).decode(), only_pending,
             )  # fmt: skip
             if document is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
 
 from recorder import policy
 from recorder.answers import JOURNAL_AWAY
-from recorder.approvals import Approvals, Due
+from recorder.approvals import ASKING, Approvals, Due
 from recorder.concluding import stands_of
 from recorder.intake import Snapshot
 from recorder.journal.reading import JournalReader, StoredEntry
@@ -119,7 +120,9 @@ class Continuations:
         if policy.decide(call.settings.policy, call.question()).verdict == "deny":
             raise MovedOn("the policy denies the operation")
         snapshot = Snapshot.of(keys.unseal_fields(stored.id, "snapshot", body["entry"]["snapshot"]))
-        return call, Agreed(stands_of(stored), snapshot, internal.get("doubt"))
+        stands = stands_of(stored)
+        asked = {key: value for key, value in stands.body.items() if key not in ASKING}
+        return call, Agreed(replace(stands, body=asked), snapshot, internal.get("doubt"))
 
 
 def _request_of(body: dict[str, Any], arguments: Any) -> CallRequest:

@@ -175,7 +175,9 @@ class Recording:
         pause = 0.002
         while True:
             standing = await self._standing(call)
-            if standing.doubt is not None and (agreed is None or agreed.doubt != standing.doubt):
+            if agreed is not None and standing.doubt != agreed.doubt:
+                raise MovedOn("what is known of an earlier call has changed since this one was asked for")
+            if agreed is None and standing.doubt is not None:
                 return policy.decide(call.settings.policy, call.question(standing.doubt)), None
             snapshot = await snapshot_of(call, port, self._deadline)
             if snapshot is not None and snapshot.failure is not None and agreed is None:

@@ -75,6 +75,8 @@ class DealServer:
         self.previews = True
         self.release = asyncio.Event()
         self.arrived = asyncio.Event()
+        self.observing = asyncio.Event()
+        self.observe_when: asyncio.Event | None = None
         self.observed = 0
         self._client = client
         self._how: dict[str, str] = {}
@@ -126,6 +128,10 @@ class DealServer:
                 reply = await self._call(request["name"], request["arguments"], request["_meta"][EXTENSION])
             case "observe":
                 reply = self._observe(request.get("resource"), request.get("entry"))
+                held, self.observe_when = self.observe_when, None
+                if held is not None:  # what was read is told late
+                    self.observing.set()
+                    await held.wait()
             case "preview":
                 reply = self._preview(request["operation"], request["arguments"])
             case _:
