@@ -36,6 +36,6 @@ def configure_logging(service: str, level: str = "INFO", stream: TextIO | None =
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for chatty in ("uvicorn.access", "mcp", "httpx", "faststream"):
+    for chatty in ("uvicorn.access", "mcp", "httpx", "httpx2", "faststream", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     structlog.contextvars.bind_contextvars(service=service)
