@@ -265,15 +265,19 @@ class Servers:
         kept = self._registered.get(campaign)
         if kept is not None and kept.version == version:
             return kept
-        seq = await self._pool.fetchval("select seq from streams where stream = $1", campaign)
-        if kept is not None and kept.version == seq:
-            return kept
-        servers = await self._pool.fetch("select * from servers where campaign = $1", campaign)
-        rows = await self._pool.fetch(
-            "select o.*, exists (select from exercised e where e.campaign = o.campaign and e.server = o.server"
-            " and e.operation = o.operation and e.pin = o.pin) as exercised from operations o where o.campaign = $1",
-            campaign,
-        )
+        async with (
+            self._pool.acquire() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            seq = await connection.fetchval("select seq from streams where stream = $1", campaign)
+            if kept is not None and kept.version == seq:
+                return kept
+            servers = await connection.fetch("select * from servers where campaign = $1", campaign)
+            rows = await connection.fetch(
+                "select o.*, exists (select from exercised e where e.campaign = o.campaign and e.server = o.server"
+                " and e.operation = o.operation and e.pin = o.pin) as exercised from operations o where o.campaign = $1",
+                campaign,
+            )
         tools = {row["name"]: json.loads(row["capabilities"]) for row in servers}
         registered = _Registered(
             seq or 0,
