@@ -147,7 +147,7 @@ class Campaigns:
         if caller.kind == "agent":
             await self.security.write(campaign, caller, "read the policy")
             raise human_required("read the policy")
-        return (await self._read_policy(campaign)).wire()
+        return (await _read_policy(self._pool, campaign)).wire()
 
     async def put_calendar(self, campaign: str, caller: Caller, sub: str, wanted: CalendarRequest) -> dict[str, Any]:
         """Sets when *sub* is on duty (P3); themselves, or an owner for them."""
@@ -175,13 +175,17 @@ class Campaigns:
         kept = self._settings.get(campaign)
         if kept is not None and kept.version == version:
             return kept
-        row = await self._pool.fetchrow(
-            "select c.serialize, s.seq from campaigns c join streams s on s.stream = c.id where c.id = $1", campaign
-        )
-        if row is None:
-            raise not_found()
-        agents = await self._pool.fetch("select * from agents where campaign = $1", campaign)
-        policy = await self._read_policy(campaign)
+        async with (
+            self._pool.acquire() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            row = await connection.fetchrow(
+                "select c.serialize, s.seq from campaigns c join streams s on s.stream = c.id where c.id = $1", campaign
+            )
+            if row is None:
+                raise not_found()
+            agents = await connection.fetch("select * from agents where campaign = $1", campaign)
+            policy = await _read_policy(connection, campaign)
         settings = CampaignSettings(
             campaign,
             row["seq"],
@@ -233,10 +237,6 @@ class Campaigns:
             "servers": [server["name"] for server in servers],
         }
 
-    async def _read_policy(self, campaign: str) -> Policy:
-        kept = await self._pool.fetchval("select policy from policies where campaign = $1", campaign)
-        return Policy.model_validate(json.loads(kept)) if kept else Policy()
-
     async def _is_agent(self, campaign: str, name: str) -> bool:
         return bool(
             await self._pool.fetchval(
@@ -248,6 +248,11 @@ class Campaigns:
 def policy_digest(policy: Policy) -> str:
     """What names a policy in the entries that it decided."""
     return hashlib.sha256(json.dumps(policy.wire())).hexdigest()
+
+
+async def _read_policy(source: asyncpg.Pool | asyncpg.pool.PoolConnectionProxy, campaign: str) -> Policy:
+    kept = await source.fetchval("select policy from policies where campaign = $1", campaign)
+    return Policy.model_validate(json.loads(kept)) if kept else Policy()
 
 
 def _actor(caller: Caller) -> dict[str, str]:
