@@ -25,10 +25,18 @@ create table notes (id uuid primary key default gen_random_uuid(), deal text not
 create table events (id bigint generated always as identity primary key, hero text not null, what text not null);
 create table mails (recipient text not null, subject text not null);
 create table runs (what text not null);
+"""
+
+ROWS = """
 insert into deals (id, title, stage, amount, tags) values ('D-881', 'Harbour', 'won', 1200.50, '["a"]');
 insert into accounts (balance) values (100);
 insert into notes (id, deal, text) values ('11111111-1111-1111-1111-111111111111', 'D-881', 'call them');
 insert into events (hero, what) values ('rogue', 'born');
+"""
+
+EMPTY = """
+truncate deals, accounts, notes, events, mails, runs, takeback_answers, takeback_fences, takeback_tokens
+restart identity cascade;
 """
 
 

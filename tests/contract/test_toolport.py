@@ -2,19 +2,23 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
 import nats
 import pytest
+import pytest_asyncio
 import uvicorn
 from nats.aio.client import Client as Nats
 from starlette.types import ASGIApp
 
 from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, open_port
-from tests.crm_server import SCHEMA, build
+from tests.crm_server import EMPTY, ROWS, SCHEMA, build
+from tests.servers import Backend, Databases
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DEAL = "crm://acme/deal/D-881"
 SECRET = "s3cret"
@@ -35,39 +39,67 @@ async def http(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
         await task
 
 
-@pytest.fixture
-async def pool(empty_postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
-    async with asyncpg.create_pool(empty_postgres_url, min_size=1, max_size=8) as pool:
+@pytest.fixture(scope="module")
+def database(databases: Databases) -> Iterator[str]:
+    url = databases.create(empty=True)
+    yield url
+    databases.drop(url)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_pool(database: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(database, min_size=1, max_size=12) as pool:
         await pool.execute(SCHEMA)
+        await build(pool).prepare()
         yield pool
 
 
-@pytest.fixture
-async def bus(nats_url: str) -> AsyncIterator[Nats]:
-    client = await nats.connect(nats_url)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bus(servers: Backend, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Nats]:
+    server = servers.nats(tmp_path_factory.mktemp("nats"))
+    await server.start()
+    client = await nats.connect(server.url)
     yield client
     await client.close()
+    await server.stop()
 
 
-@pytest.fixture(params=["mcp over http", "mcp over stdio", "nats"])
-async def port(
-    request: pytest.FixtureRequest, pool: asyncpg.Pool, empty_postgres_url: str, bus: Nats
-) -> AsyncIterator[ToolPort]:
-    async with AsyncExitStack() as stack:
-        config: dict[str, Any]
-        if request.param == "mcp over http":
-            url = await stack.enter_async_context(http(build(pool).http_app(secret=SECRET)))
-            config = {"transport": "mcp", "url": url, "headers": {"Authorization": "Bearer env:TAKEBACK_SECRET_CRM"}}
-        elif request.param == "mcp over stdio":
-            env = {"CRM_DATABASE": empty_postgres_url}
-            config = {"transport": "mcp", "command": sys.executable, "args": ["-m", "tests.crm_server"], "env": env}
-        else:
-            service = await build(pool).serve_nats(bus, "tools.crm")
-            stack.push_async_callback(service.close)
-            config = {"transport": "nats", "subject": "tools.crm"}
-        port = await open_port(config, bus, ENVIRON)
-        yield port
-        await port.close()
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["mcp over http", "mcp over stdio", "nats"])
+async def config(
+    request: pytest.FixtureRequest, shared_pool: asyncpg.Pool, database: str, bus: Nats
+) -> AsyncIterator[dict[str, Any]]:
+    """How the server is reached; it serves all tests of one transport."""
+    match request.param:
+        case "mcp over http":
+            async with http(build(shared_pool).http_app(secret=SECRET)) as url:
+                yield {"transport": "mcp", "url": url, "headers": {"Authorization": "Bearer env:TAKEBACK_SECRET_CRM"}}
+        case "mcp over stdio":
+            env = {"CRM_DATABASE": database}
+            yield {"transport": "mcp", "command": sys.executable, "args": ["-m", "tests.crm_server"], "env": env}
+        case _:
+            service = await build(shared_pool).serve_nats(bus, "tools.crm")
+            yield {"transport": "nats", "subject": "tools.crm"}
+            await service.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_port(config: dict[str, Any], bus: Nats) -> AsyncIterator[ToolPort]:
+    port = await open_port(config, bus, ENVIRON)
+    yield port
+    await port.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def pool(shared_pool: asyncpg.Pool) -> asyncpg.Pool:
+    """The server's database, as new."""
+    await shared_pool.execute(EMPTY + ROWS)
+    return shared_pool
+
+
+@pytest.fixture
+def port(shared_port: ToolPort, pool: asyncpg.Pool) -> ToolPort:
+    """The port, to a server that is as new."""
+    return shared_port
 
 
 async def call(port: ToolPort, operation: str, key: str = "ent_1", deadline: float = 10, **arguments: Any) -> Outcome:
@@ -158,14 +190,6 @@ async def test_a_cancelled_caller_leaves_the_port_to_the_others(port: ToolPort) 
     assert (await call(port, "charge", "ent_3", accountId=1, amount=1)).is_error is False
 
 
-async def test_the_first_caller_cancelled_while_connecting_does_not_fail_the_second(port: ToolPort) -> None:
-    first = asyncio.create_task(call(port, "charge", "ent_1", accountId=1, amount=1))
-    second = asyncio.create_task(call(port, "charge", "ent_2", accountId=1, amount=1))
-    await asyncio.sleep(0)
-    first.cancel()
-    assert (await second).is_error is False
-
-
 async def test_an_undo_is_dispatched_and_the_record_is_observed(port: ToolPort) -> None:
     """G8."""
     outcome = await call(port, "update_deal", dealId="D-881", stage="lost")
@@ -229,9 +253,16 @@ async def test_a_preview_of_a_call_that_would_fail_is_refused(port: ToolPort) ->
         await port.preview("update_deal", {"dealId": "D-881", "stage": "nonsense"}, deadline=10)
 
 
-async def test_a_closed_port_sends_nothing(port: ToolPort, request: pytest.FixtureRequest) -> None:
-    await port.describe(deadline=10)
+async def test_a_caller_cancelled_while_connecting_does_not_fail_the_next(
+    config: dict[str, Any], pool: asyncpg.Pool, bus: Nats
+) -> None:
+    port = await open_port(config, bus, ENVIRON)
+    first = asyncio.create_task(call(port, "charge", "ent_1", accountId=1, amount=1))
+    second = asyncio.create_task(call(port, "charge", "ent_2", accountId=1, amount=1))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).is_error is False
     await port.close()
-    if "nats" not in request.node.name:  # the connection to NATS is the recorder's, not the port's
+    if config["transport"] != "nats":  # the connection to NATS is the recorder's, not the port's
         with pytest.raises(NotSent):
-            await call(port, "charge", accountId=1, amount=1)
+            await call(port, "charge", "ent_3", accountId=1, amount=1)

@@ -15,17 +15,30 @@ import asyncpg
 import nats
 import pytest
 from mcp import Client
+from nats.aio.client import Client as Nats
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, Unsupported, open_port
 from takeback.extension import EXTENSION, read_definition
-from tests.contract.test_toolport import DEAL, ENVIRON, SECRET, bus, call, http, pool
-from tests.crm_server import build
-
-__all__ = ["bus", "pool"]
+from tests.contract.test_toolport import DEAL, ENVIRON, SECRET, call, http
+from tests.crm_server import ROWS, SCHEMA, build
 
 HEADERS = {"Authorization": "Bearer env:TAKEBACK_SECRET_CRM"}
+
+
+@pytest.fixture
+async def pool(empty_postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(empty_postgres_url, min_size=1, max_size=8) as pool:
+        await pool.execute(SCHEMA + ROWS)
+        yield pool
+
+
+@pytest.fixture
+async def bus(nats_url: str) -> AsyncIterator[Nats]:
+    client = await nats.connect(nats_url)
+    yield client
+    await client.close()
 
 
 async def mcp_port(url: str, headers: dict[str, str] | None = None, environ: dict[str, str] | None = None) -> ToolPort:
@@ -88,7 +101,7 @@ async def test_a_command_that_does_not_exist_was_not_reached() -> None:
     await port.close()
 
 
-async def test_a_subject_that_nobody_serves_was_not_reached(bus: nats.NATS) -> None:
+async def test_a_subject_that_nobody_serves_was_not_reached(bus: Nats) -> None:
     port = await open_port({"transport": "nats", "subject": "tools.nobody"}, bus, {})
     with pytest.raises(NotSent):
         await call(port, "charge", accountId=1, amount=1)
@@ -211,7 +224,7 @@ async def test_a_killed_child_leaves_doubt_and_the_next_call_starts_it_anew(
     await port.close()
 
 
-async def test_a_nats_server_that_stops_in_the_middle_leaves_doubt(bus: nats.NATS) -> None:
+async def test_a_nats_server_that_stops_in_the_middle_leaves_doubt(bus: Nats) -> None:
     async def swallow(_message: Any) -> None:
         return None
 
@@ -222,7 +235,7 @@ async def test_a_nats_server_that_stops_in_the_middle_leaves_doubt(bus: nats.NAT
 
 
 @pytest.mark.parametrize("answer", [b"no json", b"[]", b"{}", b'{"content": 3}', b'{"error": 3}'])
-async def test_an_answer_that_is_none_leaves_doubt_over_nats(bus: nats.NATS, answer: bytes) -> None:
+async def test_an_answer_that_is_none_leaves_doubt_over_nats(bus: Nats, answer: bytes) -> None:
     async def respond(message: Any) -> None:
         await message.respond(answer)
 

@@ -11,7 +11,7 @@ import pytest
 from takeback.extension import EXTENSION, UndoTemplate, read_definition, read_result, read_undo_answer
 from takeback.toolserver import ToolServer
 from takeback.toolserver.errors import UnknownTool
-from tests.crm_server import SCHEMA, build
+from tests.crm_server import ROWS, SCHEMA, build
 
 Json = dict[str, Any]
 DEAL = "crm://acme/deal/D-881"
@@ -59,7 +59,7 @@ class Crm:
 @pytest.fixture
 async def crm(empty_postgres_url: str) -> AsyncIterator[Crm]:
     async with asyncpg.create_pool(empty_postgres_url, min_size=1, max_size=12) as pool:
-        await pool.execute(SCHEMA)
+        await pool.execute(SCHEMA + ROWS)
         server = build(pool)
         await server.prepare()
         yield Crm(server, pool)

@@ -15,7 +15,7 @@ from takeback.extension import EXTENSION
 from takeback.toolserver import ToolServer
 from takeback.toolserver.effects import changes
 from tests.contract.test_toolport import http
-from tests.crm_server import SCHEMA, build
+from tests.crm_server import ROWS, SCHEMA, build
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 @pytest.fixture
 async def pool(empty_postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
     async with asyncpg.create_pool(empty_postgres_url, min_size=1, max_size=8) as pool:
-        await pool.execute(SCHEMA)
+        await pool.execute(SCHEMA + ROWS)
         yield pool
 
 
