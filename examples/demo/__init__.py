@@ -18,7 +18,14 @@ from examples.demo.telling import Telling
 from takeback.cli import DEFAULT_DATA, Data, fail, run
 from takeback.data_folder import DataFolder
 from takeback.example import Installation
+from takeback.logging import configure_logging
 from takeback.stack import reach
+
+WIDTH = 110
+INTRODUCTION = (
+    "Agents act through it: it writes every call down before it runs, and takes it back when a person says so, "
+    "as far as that can be done and never over what somebody else did since."
+)
 
 
 def command(
@@ -41,7 +48,11 @@ async def play(installation: Installation, seed: int, console: Console) -> None:
 
 
 async def _demo(data: Path, seed: int) -> None:
-    console = Console(highlight=False, width=max(100, Console().width))
-    async with reach(DataFolder(data)) as installation:
-        console.print(f"Takeback at {installation.urls.http}, seed {seed}")
-        await play(installation, seed, console)
+    console = Console(highlight=False, width=max(WIDTH, Console().width))
+    folder = DataFolder(data)
+    folder.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+    with (folder.path / "takeback.log").open("a", buffering=1) as log:
+        configure_logging("takeback", stream=log)  # of a stack that is started for the demo: the stage is the story's
+        async with reach(folder) as installation:
+            console.print(f"Takeback at {installation.urls.http}, seed {seed}. {INTRODUCTION}")
+            await play(installation, seed, console)

@@ -8,7 +8,7 @@ from examples.agents.narrator import Narrator
 from examples.client import Answer, Refused
 from examples.demo.cast import GameCast
 from examples.demo.stage import Stage
-from examples.demo.telling import Names, Telling, short
+from examples.demo.telling import Names, Telling, short, when
 from examples.table.example import AGENT, OWNER
 
 
@@ -84,4 +84,5 @@ def _about(entry: Answer) -> Callable[[Answer], bool]:
 
 
 def _last_refusal(log: Answer, sub: str) -> str:
-    return next((short(item) for item in log["items"] if item.get("sub") == sub), "nothing")
+    item = next((item for item in log["items"] if item["sub"] == sub), None)
+    return f"{when(item['at'])}, {item['sub']}: {item['what']}" if item else "nothing"

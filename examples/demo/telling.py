@@ -16,6 +16,7 @@ from examples.client import Answer
 
 _OUTCOMES = {"reverted": "green", "already_reverted": "green", "left_out": "yellow"}
 _NOTHING = "—"
+_WHOLE = {"step", "outcome", "record", "expects", "expected"}  # columns that are never broken
 
 
 class Names:
@@ -60,8 +61,8 @@ class Telling:
             f"  [bold]{entry['label']} {entry['server']}/{entry['operation']}[/]  [{colour}]{entry['status']}[/]"
             f"[dim], {entry['tier']}, by {escape(entry['agent'])} for {escape(entry['principal'])}[/]"
         )
-        for change in effect.get("changes", []):
-            self._under(f"{change['field']}: {short(change['old'])} → {short(change['new'])}")
+        if entry["kind"] != "read" and effect.get("changes"):
+            self._changes(effect)
         if entry["kind"] == "read":
             self._under(f"read {', '.join(effect.get('uses', []))}")
         else:
@@ -69,7 +70,7 @@ class Telling:
 
     def plan(self, plan: Answer, names: Names) -> None:
         """A Reversal Plan, section by section; an empty section is not shown."""
-        self.line(f"Plan {plan['id']}, {plan['status']}, digest {plan['digest'][:12]}…")
+        self.line(f"Plan {plan['id']}, {plan['status']}, digest {plan['digest'][:20]}…")
         self._steps(plan, names)
         for step in plan["steps"]:
             if step.get("conflict"):
@@ -87,7 +88,7 @@ class Telling:
         self._section(
             "What taking it back also does", [f"{names[s['entry']]}: {s['text']}" for s in plan["sideEffects"]]
         )
-        self._section("Suggested afterwards", [f"{s['kind']}: {s['text']}" for s in plan["suggestions"]])
+        self._section("Suggested afterwards", [f"{s['kind']}: {s['text']}" for s in plan["suggestions"]], "dim")
 
     def consequences(self, plan: Answer, entry: str, names: Names, *, left_out: bool) -> None:
         """What the plan says follows from a choice about *entry*."""
@@ -103,7 +104,7 @@ class Telling:
             f"Approved by {record['approvedBy']} as {record['authority']}"
             + (f", because: {record['reason']}" if record.get("reason") else "")
         )
-        table = _table("step", "outcome", "version expected", "seen", "left", "side effects")
+        table = _table("step", "outcome", "expected", "seen", "left", "side effects")
         for receipt in record["receipts"]:
             colour = _OUTCOMES.get(receipt["outcome"], "red")
             fields = receipt.get("fields")
@@ -121,8 +122,17 @@ class Telling:
         for item in review["open"]:
             self.line(f"{names[item['entry']]} until {when(item['undoBy'])}")
 
+    def _changes(self, effect: Answer) -> None:
+        if effect.get("before") is None:
+            fields = ", ".join(f"{change['field']} {short(change['new'])}" for change in effect["changes"])
+            self._under(f"new: {effect['resource']}")
+            self._under(fields)
+            return
+        for change in effect["changes"]:
+            self._under(f"{change['field']}: {short(change['old'])} → {short(change['new'])}")
+
     def _steps(self, plan: Answer, names: Names) -> None:
-        table = _table("steps, in this order", "record", "version expected", "now", "because of")
+        table = _table("step", "record", "expects", "now", "because of")
         for step in plan["steps"]:
             state = "[yellow]conflict" if step.get("conflict") else _version(step.get("observedVersion"))
             because = sorted({reason["source"] for reason in step["because"]})
@@ -142,11 +152,11 @@ class Telling:
             table.add_row(field["field"], *(escape(short(field.get(key))) for key in ("was", "wrote", "now")))
         self._console.print(Padding(table, (0, 0, 0, 4)))
 
-    def _section(self, title: str, lines: list[str]) -> None:
+    def _section(self, title: str, lines: list[str], style: str = "") -> None:
         if lines:
             self.line(title, "bold")
             for text in lines:
-                self._under(text)
+                self._under(text, style)
 
     def _under(self, text: str, style: str = "") -> None:
         self._console.print(Padding(f"[{style}]{escape(text)}[/]" if style else escape(text), (0, 0, 0, 5)))
@@ -184,5 +194,5 @@ def _version(version: str | None) -> str:
 def _table(*columns: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in _WHOLE)
     return table
