@@ -83,16 +83,6 @@ class Facts:
         await self._campaigns.security.write(wanted.campaign, by, wanted.what, wanted.entry)
         return {}
 
-    async def refused(self, wanted: RefusedRequest) -> None:
-        """Keeps in the security log what another service refused; raises 404 for a campaign that is not there."""
-        if wanted.by.kind == "system":
-            raise invalid("A refusal names who was refused.")
-        if not await self._reader.heads(wanted.campaign):
-            raise not_found()
-        await self._campaigns.security.write(
-            wanted.campaign, Caller(wanted.by.sub, wanted.by.kind), wanted.what, wanted.entry
-        )
-
     async def _decide(self, wanted: AppendRequest) -> Recorded:
         if wanted.by.kind == "system":
             raise human_required("decide a plan")

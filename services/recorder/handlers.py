@@ -59,7 +59,6 @@ class BusDoor:
             RPC_OBSERVE: self.observe,
             RPC_APPEND: self.append,
             RPC_REFUSED: self.refused,
-            RPC_REFUSED: self.refused,
         }
         for subject, answer in answers.items():
             self._subscriptions.append(
@@ -116,11 +115,6 @@ class BusDoor:
     async def refused(self, request: Any) -> dict[str, Any]:
         """``rpc.recorder.refused``"""
         return await self._facts.refused(validate(request, RefusedRequest))
-
-    async def refused(self, request: Any) -> dict[str, Any]:
-        """``rpc.recorder.refused``"""
-        await self._facts.refused(validate(request, RefusedRequest))
-        return {}
 
     async def _woken(self, _: Msg) -> None:
         self._wake()

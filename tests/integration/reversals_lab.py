@@ -16,6 +16,7 @@ from typing import Any
 
 import asyncpg
 from nats.aio.client import Client
+from pydantic.alias_generators import to_camel
 
 from recorder import calls
 from recorder.campaigns import Campaigns
@@ -92,13 +93,13 @@ async def recorder(environ: Mapping[str, str]) -> AsyncIterator[Recorder]:
         journal=journal,
         reader=reader,
         vault=vault,
-        serial=Serial(locks, pool, lease_seconds=30, wait_seconds=10),
+        serial=Serial(locks, pool, lease_seconds=3, wait_seconds=10),
         campaigns=campaigns,
         ports=servers,
         signer=Signer.from_keys(keys),
         announce=announce,
         undo_deadline=settings.forward_deadline_seconds,
-        observe_deadline=3.0,
+        observe_deadline=1.0,
         sweep_seconds=settings.sweep_seconds,
     )
     facts = Facts(journal, reader, campaigns, reversing.deciding)
@@ -243,7 +244,8 @@ class Lab:
 
     async def call(self, operation: str, *, principal: str | None = None, **arguments: Any) -> str:
         """The agent's call; the id of its committed entry."""
-        request = CallRequest(server="office", operation=operation, arguments=arguments, principal=principal)
+        wire = {to_camel(name): value for name, value in arguments.items()}
+        request = CallRequest(server="office", operation=operation, arguments=wire, principal=principal)
         answer = await self.recorder.calls.recording.call(self.run, AGENT, request)
         entry = answer.document["entry"]
         assert entry["status"] == "committed", entry

@@ -228,15 +228,14 @@ class Stepping:
         claimed = await self._claim_on(entry.id)
         if claimed is None:
             raise ClaimMoved("the claim was settled in this moment")
-        if claimed.status == "pending" and claimed.lease_until is not None and claimed.lease_until > word.at:
-            # Its holder may still be about to send: nobody else may go on before its lease has passed.
-            await asyncio.sleep(_PAUSE)
-            return await self._again_later(reversal, entry, claimed)
         if claimed.status in ("pending", "in_doubt") and claimed.body["plan"] == reversal.id:
+            # Whoever held this reversal before is gone, or slow: the key is the same, so nothing is done twice.
             async with self._serial.turn(claimed.serial_key):
                 receipt = await self._dispatch.resume(claimed)
             await self.remember(reversal, receipt)
             return receipt
+        if claimed.status == "pending" and claimed.lease_until is not None and claimed.lease_until > word.at:
+            return await self._again_later(reversal, entry, claimed)
         outcome: StepOutcome = "unverified" if claimed.status == "unverified" else "in_doubt"
         detail = f"{claimed.id} was sent before and is {claimed.status.replace('_', ' ')}: nothing was sent now."
         return await self._settled(reversal, entry, Settled(outcome, detail), word, claimed.id)

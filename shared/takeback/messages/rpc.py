@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from takeback.messages.base import Id, Name, Request, Text
+from takeback.messages.base import Id, Request, Text
 from takeback.messages.events import Actor
 from takeback.messages.plan import PlanDecision
 
@@ -72,15 +72,6 @@ class RefusedRequest(Request):
     campaign: Id
     by: Actor
     what: Text
-    entry: Id | None = None
-
-
-class RefusedRequest(Request):
-    """``rpc.recorder.refused``: another service answered 403, the recorder keeps the security log (G7)."""
-
-    campaign: Id
-    by: Actor
-    what: Name
     entry: Id | None = None
 
 
