@@ -18,7 +18,9 @@ create table deals (
     stage text not null default 'new',
     amount numeric(12, 2),
     closed_at timestamptz,
-    tags jsonb not null default '[]'
+    weight numeric,
+    tags jsonb not null default '[]',
+    shouted text generated always as (upper(title)) stored
 );
 create table accounts (id bigint generated always as identity primary key, balance integer not null check (balance >= 0));
 create table notes (id uuid primary key default gen_random_uuid(), deal text not null, text text not null);
@@ -28,7 +30,8 @@ create table runs (what text not null);
 """
 
 ROWS = """
-insert into deals (id, title, stage, amount, tags) values ('D-881', 'Harbour', 'won', 1200.50, '["a"]');
+insert into deals (id, title, stage, amount, weight, tags)
+values ('D-881', 'Harbour', 'won', 1200.50, 12345678901234567890.1234567890123, '["a"]');
 insert into accounts (balance) values (100);
 insert into notes (id, deal, text) values ('11111111-1111-1111-1111-111111111111', 'D-881', 'call them');
 insert into events (hero, what) values ('rogue', 'born');
@@ -43,7 +46,7 @@ restart identity cascade;
 def build(pool: asyncpg.Pool) -> ToolServer:
     """The server over a database with SCHEMA."""
     server = ToolServer("crm", store=PostgresStore(pool), version="2.1")
-    deal = server.table("deals", resource="crm://acme/deal/{deal_id}", key="id")
+    deal = server.table("deals", resource="crm://acme/deal/{deal_id}", key="id", ignore=["shouted"])
     account = server.table("accounts", resource="crm://acme/account/{account_id}", key="id")
 
     @server.operation(record=deal, tier="high", window="P7D", undo_side_effects=["the owner is told"])

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import json as stdlib_json
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from takeback import json
@@ -32,7 +34,7 @@ def table_record(
     async def _(tx: Tx, lock: bool, **ids: Any) -> Fields | None:
         for_update = " for update" if lock else ""
         row = await tx.fetchval(f"select to_jsonb(r)::text from {name} r where {where}{for_update}", ids_json(ids))
-        return None if row is None else {f: value for f, value in json.loads(row).items() if f not in ignore}
+        return None if row is None else {f: value for f, value in _exactly(row).items() if f not in ignore}
 
     @record.restore
     async def _(tx: Tx, before: Fields | None, **ids: Any) -> None:
@@ -60,6 +62,26 @@ def table_record(
         )
 
     return record
+
+
+def _exactly(row: str) -> Fields:
+    """The row in its JSON.
+
+    A number that a double or 64 bits cannot hold is text, so that its column comes back as it was. (Inside a jsonb
+    column it would come back as text.)
+    """
+    fields: Fields = stdlib_json.loads(row, parse_float=_real, parse_int=_integer)
+    return fields
+
+
+def _real(text: str) -> float | str:
+    value = float(text)
+    return value if Decimal(repr(value)) == Decimal(text) else text
+
+
+def _integer(text: str) -> int | str:
+    value = int(text)
+    return value if -(2**63) <= value < 2**63 else text
 
 
 def _quoted(identifier: str) -> str:
