@@ -5,6 +5,7 @@ service, from its settings to a line that says what was rebuilt.
 """
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -59,6 +60,7 @@ def serve(
     Embedded PostgreSQL, NATS and Valkey live in the data folder; TAKEBACK_POSTGRES_URL, TAKEBACK_NATS_URL and
     TAKEBACK_REDIS_URL each name a real one instead.
     """
+    gc.disable()  # what a start makes stays; once it is ready the collector runs again
     from takeback import serving  # noqa: PLC0415
 
     if service is None:

@@ -22,7 +22,7 @@ from takeback.door import PortInUse
 from takeback.embedded import EmbeddedServerError
 from takeback.keys import ensure_keys, keys_folder
 from takeback.logging import configure_logging
-from takeback.stack import NotInstalled, Stack, one_service, provision
+from takeback.stack import NotInstalled, Stack, logging_to, one_service, provision
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -59,9 +59,7 @@ def explain(reason: Exception) -> str:
 async def serve_stack(data: Path, *, host: str, port: int | None, examples: bool) -> int:
     """Run everything on *data* until SIGINT or SIGTERM; answers the exit code. Its log is the folder's `takeback.log`."""
     folder = DataFolder(data)
-    folder.path.mkdir(mode=0o711, parents=True, exist_ok=True)
-    with (folder.path / "takeback.log").open("a", buffering=1) as log:
-        configure_logging("takeback", stream=log)
+    with logging_to(folder):
         stack = Stack(folder, host=host, port=port, examples=None if examples else [])
 
         async def run(stop: _Stop) -> None:
@@ -150,6 +148,7 @@ def _settle_memory() -> None:
     """What the start has made stays: the collector need not look at it again, and need not look so often."""
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 50, 100)
 
 

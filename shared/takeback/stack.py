@@ -6,8 +6,8 @@
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from importlib.metadata import entry_points
 from typing import Self
 
@@ -19,6 +19,7 @@ from takeback.edge import Edge
 from takeback.embedded.servers import NATS, POSTGRES, Servers, ServerUrls
 from takeback.example import Example, Guide, Installation
 from takeback.keys import database_password
+from takeback.logging import configure_logging
 from takeback.service import Running, Service
 
 SERVICES = ("recorder", "planner", "notifier")
@@ -98,12 +99,14 @@ class Stack:
         environ = self._settings(servers, services)
         await migrate(servers.postgres, environ)
         await provision(servers.nats)
+        # Left after the services, which hold connections to the examples' tool servers and may have calls in hand there.
+        examples = await self._exit.enter_async_context(AsyncExitStack())
         running = await start_services(services, lambda name: _as_role_of(name, environ), self._exit)
         door = await self._exit.enter_async_context(Door(Edge(running), bound))
         urls = Urls(door.url, servers.nats_subscriber, servers.nats_tools, servers.postgres, servers.redis)
         self.installation = Installation(self._folder, urls, environ)
         for example in find_examples() if self._examples is None else self._examples:
-            self.guides.append(await self._exit.enter_async_context(example(self.installation)))
+            self.guides.append(await examples.enter_async_context(example(self.installation)))
         self._folder.write_urls(urls, environ)
         self._exit.callback(self._folder.forget_urls)
 
@@ -167,11 +170,21 @@ async def provision(nats_url: str) -> None:
         await client.close()
 
 
+@contextmanager
+def logging_to(folder: DataFolder) -> Iterator[None]:
+    """Write the log to the folder's `takeback.log`: the terminal is for what a person reads."""
+    folder.path.mkdir(mode=0o711, parents=True, exist_ok=True)
+    with (folder.path / "takeback.log").open("a", buffering=1) as log:
+        configure_logging("takeback", stream=log)
+        yield
+
+
 @asynccontextmanager
 async def reach(folder: DataFolder) -> AsyncIterator[Installation]:
     """The stack that runs on *folder*; where none runs, one that is started for as long as the context is open."""
     if (urls := folder.urls()) is not None:
         yield Installation(folder, urls, folder.environ())
         return
-    async with Stack(folder) as stack:
-        yield stack.installation
+    with logging_to(folder):
+        async with Stack(folder) as stack:
+            yield stack.installation
