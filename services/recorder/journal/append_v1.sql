@@ -21,8 +21,19 @@ create type append_unit_v1 as (
     interaction text, interaction_campaign text, interaction_run text,
     holds_campaign text, holds_owner text, holds_checked text[], holds_taken text[], holds_released boolean);
 
+-- What the function keeps while the units go by: one value each, because PL/pgSQL pays for every assignment.
+create type append_stream_v1 as (
+    stream text, campaign text, status text, seq bigint, hash bytea, at timestamptz, published_seq bigint,
+    published_hash bytea, published_at timestamptz, labels integer);
+create type append_row_v1 as (
+    unit integer, fence bigint, stream text, seq bigint, id text, campaign text, type text, at timestamptz,
+    previous_hash bytea, hash bytea, body bytea, entry text, label integer, after bigint, published boolean);
+create type append_change_v1 as (
+    change append_entry_v1, seq bigint, view bytea, at timestamptz, concluded_at timestamptz, created_at timestamptz,
+    label integer);
+
 create function append_v1(units jsonb, bodies bytea[])
-returns table (unit integer, refused text, detail text, fence bigint, record integer, stream text, seq bigint,
+returns table (unit integer, refused text, detail text, fence bigint, stream text, seq bigint,
                at timestamptz, hash bytea, previous_hash bytea, after bigint, label integer)
 language plpgsql set search_path = recorder, pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -35,7 +46,9 @@ declare
     r append_record_v1;
     e append_entry_v1;
     body_offset integer := 0;
-    first_record integer;
+    first_row integer;
+    at_unit integer := -1;
+    raised bigint;
     found_text text;
     i integer;
     k integer;
@@ -44,23 +57,18 @@ declare
     names text[] := '{}'; locks text[] := '{}'; opening boolean := false; fence_keys text[] := '{}'; ids text[] := '{}';
     keys text[] := '{}'; reverting text[] := '{}';
     -- streams, as they stand while the units go by
-    s_name text[]; s_campaign text[]; s_status text[]; s_seq bigint[]; s_hash bytea[]; s_at timestamptz[];
-    s_published bigint[]; s_published_hash bytea[]; s_published_at timestamptz[]; s_labels integer[];
+    s append_stream_v1[]; s_name text[]; st append_stream_v1;
     -- fences
     f_key text[]; f_value bigint[];
     -- entries that the units name: those there already, then the new ones
-    e_id text[]; e_status text[]; e_concluded timestamptz[]; e_new boolean[];
-    e_touched boolean[]; e_change append_entry_v1[]; e_at timestamptz[]; e_created timestamptz[];
-    e_label integer[]; e_seq bigint[]; e_view bytea[];
+    e_id text[]; e_status text[]; e_concluded timestamptz[]; e_change append_change_v1[]; was append_change_v1;
     -- pending writers by serial key, claims by what they revert
     w_key text[]; w_entry text[];
     c_reverts text[]; c_entry text[];
     -- what is to be written at the end
     resources append_resource_v1[] := '{}';
-    r_stream text[] := '{}'; r_seq bigint[] := '{}'; r_id text[] := '{}'; r_campaign text[] := '{}';
-    r_type text[] := '{}'; r_at timestamptz[] := '{}'; r_previous bytea[] := '{}'; r_hash bytea[] := '{}';
-    r_body bytea[] := '{}'; r_entry text[] := '{}'; r_label integer[] := '{}'; r_after bigint[] := '{}';
-    r_published boolean[] := '{}';
+    rows append_row_v1[] := '{}'; row append_row_v1;
+    publishing boolean := false; inserting boolean := false; updating boolean := false;
 begin
     us := array(select x from jsonb_populate_recordset(null::append_unit_v1, units) as x);
 
@@ -96,11 +104,10 @@ begin
             order by 1
             on conflict do nothing;
     end if;
-    select array_agg(s.stream), array_agg(s.campaign), array_agg(s.status), array_agg(s.seq), array_agg(s.hash),
-           array_agg(s.at), array_agg(s.published_seq), array_agg(s.published_hash), array_agg(s.published_at),
-           array_agg(s.labels)
-        into s_name, s_campaign, s_status, s_seq, s_hash, s_at, s_published, s_published_hash, s_published_at, s_labels
-        from (select * from streams where stream = any (names) order by stream for update) as s;
+    select array_agg(x.stream), array_agg((x.stream, x.campaign, x.status, x.seq, x.hash, x.at, x.published_seq,
+                                           x.published_hash, x.published_at, x.labels)::append_stream_v1)
+        into s_name, s
+        from (select * from streams where stream = any (names) order by stream for update) as x;
 
     -- Everything is locked: from here on nobody else changes what is read.
     now_at := clock_timestamp();
@@ -110,11 +117,7 @@ begin
             into f_key, f_value from (select distinct key from unnest(fence_keys) as key) as x;
     end if;
     if cardinality(ids) > 0 then
-        -- The other arrays get their places now: one that began with a later place would be read shifted.
-        select array_agg(c.id), array_agg(c.status), array_agg(c.concluded_at), array_agg(false), array_agg(false),
-               array_agg(null::append_entry_v1), array_agg(null::timestamptz), array_agg(null::timestamptz),
-               array_agg(null::integer), array_agg(null::bigint), array_agg(null::bytea)
-            into e_id, e_status, e_concluded, e_new, e_touched, e_change, e_at, e_created, e_label, e_seq, e_view
+        select array_agg(c.id), array_agg(c.status), array_agg(c.concluded_at) into e_id, e_status, e_concluded
             from entries as c where c.id = any (ids);
     end if;
     if cardinality(keys) > 0 then
@@ -130,9 +133,8 @@ begin
     end if;
 
     foreach u in array us loop
-        unit := coalesce(unit + 1, 0);
-        refused := null; detail := null; fence := null; record := null; stream := null; seq := null; at := null;
-        hash := null; previous_hash := null; after := null; label := null;
+        at_unit := at_unit + 1;
+        refused := null;
 
         <<checks>>
         begin
@@ -141,19 +143,18 @@ begin
                 if i is null then
                     refused := 'stream-missing'; detail := u.streams[k]; exit checks;
                 end if;
-                if u.stream_open and s_status[i] <> 'open' then
-                    refused := 'run-' || s_status[i]; detail := u.streams[k]; exit checks;
+                if u.stream_open and s[i].status <> 'open' then
+                    refused := 'run-' || s[i].status; detail := u.streams[k]; exit checks;
                 end if;
             end loop;
 
             if u.once is not null then
-                select o.stream, o.seq into detail, seq from records as o
-                    where o.id = u.once and o.stream = any (u.streams) limit 1;
-                if not found then
-                    k := array_position(r_id, u.once);
-                    detail := r_stream[k]; seq := r_seq[k];
-                end if;
-                if seq is not null then
+                select o.stream, o.seq into detail, seq from (
+                    select r.stream, r.seq from records as r where r.id = u.once and r.stream = any (u.streams)
+                    union all
+                    select r.stream, r.seq from unnest(rows) as r where r.id = u.once and r.stream = any (u.streams)
+                ) as o limit 1;
+                if found then
                     refused := 'duplicate-record'; exit checks;
                 end if;
             end if;
@@ -219,92 +220,76 @@ begin
 
         if refused is not null then
             body_offset := body_offset + u.bodies;
+            unit := at_unit;
             return next;
+            seq := null;
             continue;
         end if;
 
         -- From here on the unit is written.
+        raised := null;
         if u.fence_key is not null then
             i := array_position(f_key, u.fence_key);
-            fence := f_value[i] + 1;
-            f_value[i] := fence;
+            raised := f_value[i] + 1;
+            f_value[i] := raised;
         end if;
 
-        first_record := cardinality(r_stream);
+        first_row := cardinality(rows);
         foreach r in array u.records loop
             i := array_position(s_name, r.stream);
-            stream := r.stream;
-            seq := s_seq[i] + 1;
-            at := greatest(now_at, s_at[i]);
-            previous_hash := s_hash[i];
-            after := case when r.published then s_published[i] end;
-            label := null;
-            if r.first then
-                label := s_labels[i] + 1;
-                s_labels[i] := label;
-            end if;
-            stamp := convert_to(to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'UTF8');
-            hash := sha256(previous_hash || version
-                || int4send(octet_length(s_campaign[i])) || convert_to(s_campaign[i], 'UTF8')
-                || int4send(octet_length(stream)) || convert_to(stream, 'UTF8')
-                || int4send(octet_length(seq::text)) || convert_to(seq::text, 'UTF8')
+            st := s[i];
+            st.seq := st.seq + 1;
+            st.at := greatest(now_at, st.at);
+            row := (at_unit, raised, r.stream, st.seq, r.id, st.campaign, r.type, st.at, st.hash, null,
+                    bodies[body_offset + r.body + 1], r.entry, case when r.first then st.labels + 1 end,
+                    case when r.published then st.published_seq end, r.published);
+            stamp := convert_to(to_char(st.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'UTF8');
+            st.hash := sha256(st.hash || version
+                || int4send(octet_length(st.campaign)) || convert_to(st.campaign, 'UTF8')
+                || int4send(octet_length(r.stream)) || convert_to(r.stream, 'UTF8')
+                || int4send(octet_length(st.seq::text)) || convert_to(st.seq::text, 'UTF8')
                 || int4send(octet_length(r.id)) || convert_to(r.id, 'UTF8')
                 || int4send(octet_length(r.type)) || convert_to(r.type, 'UTF8')
                 || int4send(octet_length(stamp)) || stamp
-                || sha256(bodies[body_offset + r.body + 1]));
-
-            s_seq[i] := seq;
-            s_hash[i] := hash;
-            s_at[i] := at;
+                || sha256(row.body));
+            row.hash := st.hash;
+            if r.first then
+                st.labels := row.label;
+            end if;
             if r.published then
-                s_published[i] := seq;
-                s_published_hash[i] := hash;
-                s_published_at[i] := at;
+                publishing := true;
+                st.published_seq := st.seq;
+                st.published_hash := st.hash;
+                st.published_at := st.at;
             end if;
-            if r.type = 'run.closed' then
-                s_status[i] := 'closed';
-            elsif r.type = 'run.paused' and s_status[i] = 'open' then
-                s_status[i] := 'paused';
-            elsif r.type = 'run.resumed' and s_status[i] = 'paused' then
-                s_status[i] := 'open';
+            if r.type in ('run.closed', 'run.paused', 'run.resumed') then
+                st.status := case
+                    when r.type = 'run.closed' then 'closed'
+                    when r.type = 'run.paused' and st.status = 'open' then 'paused'
+                    when r.type = 'run.resumed' and st.status = 'paused' then 'open'
+                    else st.status end;
             end if;
-
-            r_stream := r_stream || stream;
-            r_seq := r_seq || seq;
-            r_id := r_id || r.id;
-            r_campaign := r_campaign || s_campaign[i];
-            r_type := r_type || r.type;
-            r_at := r_at || at;
-            r_previous := r_previous || previous_hash;
-            r_hash := r_hash || hash;
-            r_body := r_body || bodies[body_offset + r.body + 1];
-            r_entry := r_entry || r.entry;
-            r_label := r_label || label;
-            r_after := r_after || after;
-            r_published := r_published || r.published;
-
-            record := cardinality(r_stream) - first_record - 1;
-            return next;
+            s[i] := st;
+            rows := rows || row;
         end loop;
 
         if u.entries is not null then
             foreach e in array u.entries loop
-                k := first_record + e.record + 1;
+                row := rows[first_row + e.record + 1];
                 i := array_position(e_id, e.id);
                 if i is null then
+                    inserting := true;
                     e_id := e_id || e.id;
                     i := cardinality(e_id);
-                    e_new[i] := true;
-                    e_label[i] := r_label[k];
-                    e_created[i] := r_at[k];
+                    e_change[i] := (e, row.seq, row.body, row.at, case when e.concluded then row.at end, row.at, row.label);
+                else
+                    was := e_change[i];
+                    updating := updating or was.label is null;
+                    e_change[i] := (e, row.seq, row.body, row.at,
+                                    case when e.concluded then coalesce(was.concluded_at, e_concluded[i], row.at) end,
+                                    was.created_at, was.label);
                 end if;
-                e_touched[i] := e_new[i] is not true;
                 e_status[i] := e.status;
-                e_change[i] := e;
-                e_at[i] := r_at[k];
-                e_seq[i] := r_seq[k];
-                e_view[i] := r_body[k];
-                e_concluded[i] := case when e.concluded then coalesce(e_concluded[i], r_at[k]) end;
 
                 i := array_position(w_entry, e.id);
                 if e.status = 'pending' and e.write and e.serial_key is not null then
@@ -351,52 +336,43 @@ begin
         body_offset := body_offset + u.bodies;
     end loop;
 
-    if cardinality(r_stream) = 0 then
+    if cardinality(rows) = 0 then
         return;
     end if;
     insert into records (stream, seq, id, campaign, type, at, previous_hash, hash, body, entry, label, after, published)
-        select * from unnest(r_stream, r_seq, r_id, r_campaign, r_type, r_at, r_previous, r_hash, r_body, r_entry,
-                             r_label, r_after, r_published);
-    if true = any (r_published) then
+        select x.stream, x.seq, x.id, x.campaign, x.type, x.at, x.previous_hash, x.hash, x.body, x.entry, x.label, x.after,
+               x.published
+        from unnest(rows) as x;
+    if publishing then
         insert into outbox (id, stream, seq, at)
-            select x.id, x.stream, x.seq, x.at from unnest(r_id, r_stream, r_seq, r_at, r_published)
-                as x (id, stream, seq, at, published) where x.published;
+            select x.id, x.stream, x.seq, x.at from unnest(rows) as x where x.published;
     end if;
-    update streams as s set
+    update streams as o set
         status = x.status, seq = x.seq, hash = x.hash, at = x.at, published_seq = x.published_seq,
         published_hash = x.published_hash, published_at = x.published_at, labels = x.labels
-        from unnest(s_name, s_status, s_seq, s_hash, s_at, s_published, s_published_hash, s_published_at, s_labels)
-            as x (stream, status, seq, hash, at, published_seq, published_hash, published_at, labels)
-        where s.stream = x.stream and s.seq <> x.seq;
+        from unnest(s) as x where o.stream = x.stream and o.seq <> x.seq;
     -- What is no longer pending makes room first.
-    if true = any (e_touched) then
+    if updating then
         update entries as c set
-            status = x.status, serial_key = (x.change).serial_key, write = (x.change).write, view_seq = x.seq, view = x.view,
-            lease_until = x.at + make_interval(secs => (x.change).lease_seconds), concluded_at = x.concluded
-            from (select n.*, e_change[n.position] as change
-                  from unnest(e_id, e_status, e_at, e_seq, e_view, e_concluded, e_touched)
-                      with ordinality as n (id, status, at, seq, view, concluded, touched, position)
-                  where n.touched) as x
-            where c.id = x.id;
+            status = (x.change).status, serial_key = (x.change).serial_key, write = (x.change).write, view_seq = x.seq,
+            view = x.view, lease_until = x.at + make_interval(secs => (x.change).lease_seconds),
+            concluded_at = x.concluded_at
+            from unnest(e_change) as x where c.id = (x.change).id and x.label is null;
     end if;
-    if true = any (e_new) then
+    if inserting then
         insert into entries (
             id, run, campaign, interaction, server, operation, tier, kind, principal, agent, status, serial_key, write,
             reverts, arguments_hash, label, view_seq, view, lease_until, created_at, concluded_at)
-        select x.id, (x.change).run, (x.change).campaign, (x.change).interaction, (x.change).server, (x.change).operation,
-               (x.change).tier, (x.change).kind, (x.change).principal, (x.change).agent, x.status, (x.change).serial_key,
-               (x.change).write, (x.change).reverts, (x.change).arguments_hash, x.label, x.seq, x.view,
-               x.at + make_interval(secs => (x.change).lease_seconds), x.created_at, x.concluded
-            from (select n.*, e_change[n.position] as change
-                  from unnest(e_id, e_status, e_at, e_created, e_label, e_seq, e_view, e_concluded, e_new)
-                      with ordinality as n (id, status, at, created_at, label, seq, view, concluded, new, position)
-                  where n.new) as x;
+        select (x.change).id, (x.change).run, (x.change).campaign, (x.change).interaction, (x.change).server,
+               (x.change).operation, (x.change).tier, (x.change).kind, (x.change).principal, (x.change).agent,
+               (x.change).status, (x.change).serial_key, (x.change).write, (x.change).reverts, (x.change).arguments_hash,
+               x.label, x.seq, x.view, x.at + make_interval(secs => (x.change).lease_seconds), x.created_at, x.concluded_at
+            from unnest(e_change) as x where x.label is not null;
     end if;
     if cardinality(resources) > 0 then
+        -- A use that two units of one group name twice makes the group fail; the writer then writes each unit alone.
         insert into entry_resources (entry, resource, role, campaign, version)
-            select distinct on (x.entry, x.resource, x.role) x.entry, x.resource, x.role, x.campaign, x.version
-            from unnest(resources) with ordinality as x (entry, resource, role, campaign, version, position)
-            order by x.entry, x.resource, x.role, x.position desc
+            select x.entry, x.resource, x.role, x.campaign, x.version from unnest(resources) as x
             on conflict (entry, resource, role) do update set version = excluded.version;
     end if;
     if f_key is not null then
@@ -404,6 +380,8 @@ begin
             select x.key, x.value from unnest(f_key, f_value) as x (key, value) where x.value > 0 order by x.key
             on conflict (serial_key) do update set value = excluded.value where f.value <> excluded.value;
     end if;
+    return query select x.unit, null::text, null::text, x.fence, x.stream, x.seq, x.at, x.hash, x.previous_hash, x.after, x.label
+        from unnest(rows) as x;
 end $$;
 
 revoke all on function append_v1(jsonb, bytea[]) from public;

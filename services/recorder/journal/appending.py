@@ -25,12 +25,12 @@ async def call_append(
     for row in rows:
         index = row[0]
         if row[1] is not None:
-            answers[index] = Refused(row[1], row[2], row[6])
+            answers[index] = Refused(row[1], row[2], row[5])
             continue
         answer = answers[index]
         if not isinstance(answer, Appended):
             answer = answers[index] = Appended([], row[3])
-        answer.records.append(AppendedRecord(row[5], row[6], row[7], row[8], row[9], row[10], row[11]))
+        answer.records.append(AppendedRecord(row[4], row[5], row[6], row[7], row[8], row[9], row[10]))
     if None in answers:
         raise AssertionError("append_v1 left a unit without an answer")
     return [answer for answer in answers if answer is not None]
