@@ -1,0 +1,116 @@
+"""Any order of calls, a person's edits, undos, redos and overrides: the SDK against a model of a few lines."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from takeback.extension import EXTENSION
+from takeback.toolserver import ToolServer
+from tests.crm_server import EMPTY, ROWS, SCHEMA, build
+from tests.servers import Databases
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DEAL = "crm://acme/deal/D-881"
+VALUES = st.sampled_from(["a", "b", "c"])
+STEPS = st.one_of(
+    st.tuples(st.just("call"), VALUES),
+    st.tuples(st.just("edit"), VALUES),
+    st.tuples(st.just("remove"), st.just("")),
+    st.tuples(st.sampled_from(["undo", "override", "same key"]), st.integers(0, 7)),
+)
+
+
+@dataclass
+class Taken:
+    """A token as the model sees it: the states between which it leads, and whether it was used."""
+
+    declared: dict[str, Any]
+    before: str | None
+    after: str | None
+    parent: "Taken | None" = None
+    used: bool = False
+
+    def use(self) -> None:
+        turn, line = True, self
+        while line is not None:
+            line.used, turn = turn, not turn
+            line = line.parent  # type: ignore[assignment]
+
+
+@pytest.fixture(scope="module")
+def database(databases: Databases) -> Iterator[str]:
+    url = databases.create(empty=True)
+    yield url
+    databases.drop(url)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool(database: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(database, min_size=1, max_size=4) as pool:
+        await pool.execute(SCHEMA)
+        await build(pool).prepare()
+        yield pool
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, min_size=1, max_size=9))
+async def test_whatever_the_order_only_what_nobody_touched_since_is_taken_back_and_exactly_once(
+    pool: asyncpg.Pool, steps: list[tuple[str, Any]]
+) -> None:
+    """G5, G8, G9, S7, S11, S12."""
+    await pool.execute(EMPTY + ROWS)
+    server, stage, tokens = build(pool), "won", list[Taken]()
+    now: str | None = stage
+    for number, (what, choice) in enumerate(steps):
+        if what == "call" and now is not None:
+            declared = await _call(server, f"ent_{number}", choice)
+            tokens.append(Taken(declared, now, choice))
+            now = choice
+        elif what == "edit" and now is not None:
+            await pool.execute("update deals set stage = $1", choice)
+            now = choice
+        elif what == "remove":
+            await pool.execute("delete from deals")
+            now = None
+        elif tokens and isinstance(choice, int):
+            now = await _take_back(server, what, number, tokens, tokens[choice % len(tokens)], now)
+        assert await pool.fetchval("select stage from deals") == now
+
+
+async def _take_back(
+    server: ToolServer, what: str, number: int, tokens: list[Taken], taken: Taken, now: str | None
+) -> str | None:
+    seen = (await server.observe({"resource": DEAL}))["version"]
+    request = {
+        "compensationToken": taken.declared["compensationToken"],
+        "ifVersion": seen if what == "override" else taken.declared["ifVersion"],
+        "force": what == "override",
+        "idempotencyKey": f"undo_{number}",
+    }
+    answer = await server.undo(request)
+    if what == "same key":
+        assert await server.undo(request) == answer
+    if taken.used:
+        assert answer["outcome"] == "already_reverted"
+        return now
+    if what != "override" and now != taken.after:
+        assert answer["outcome"] == "conflict"
+        return now
+    assert answer["outcome"] == "reverted"
+    taken.use()
+    tokens.append(Taken(answer["undo"], now, taken.before, taken))
+    return taken.before
+
+
+async def _call(server: ToolServer, key: str, stage: str) -> dict[str, Any]:
+    meta = {EXTENSION: {"entry": key, "idempotencyKey": key}}
+    answer = await server.call("update_deal", {"dealId": "D-881", "stage": stage}, meta)
+    undo: dict[str, Any] = answer["_meta"][EXTENSION]["undo"]
+    return undo
