@@ -1,6 +1,6 @@
 # Takeback. `make` alone lists what there is; everything works from a fresh clone with Python 3.11 and make.
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test check bench faults verify format requirements
+.PHONY: help setup run demo test check bench faults verify schemas format requirements
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -36,6 +36,9 @@ faults: setup ## Kill the recorder twenty times at every point where it could hu
 
 verify: setup ## See that generated files (schemas, AsyncAPI, OpenAPI) are what the code says
 	$(BIN)/python -m takeback.schemas --check
+
+schemas: setup ## Write schemas/ anew from the code
+	$(BIN)/python -m takeback.schemas --write
 
 format: setup ## Format the code
 	$(BIN)/ruff format .
