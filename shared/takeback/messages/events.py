@@ -79,6 +79,12 @@ class EntryData(Chained):
     plan: Id | None = None
 
 
+class EntryHint(Message):
+    """Data of ``entry.pending``: a call still runs after a second. A hint without a place in a stream; it may be lost."""
+
+    entry: Entry
+
+
 class RunOpened(Chained):
     """Data of ``run.opened``."""
 
@@ -96,6 +102,10 @@ class RunClosed(Chained):
     run: Id
     campaign: Id
     by: Actor
+
+
+class RunHeld(RunClosed):
+    """Data of ``run.paused`` and ``run.resumed``: the run holds still so that a plan can be made, or goes on."""
 
 
 class CampaignOpened(Chained):
@@ -257,6 +267,9 @@ class BroadcastSent(Message):
 EVENT_DATA: dict[str, type[Message]] = {
     "run.opened": RunOpened,
     "run.closed": RunClosed,
+    "run.paused": RunHeld,
+    "run.resumed": RunHeld,
+    "entry.pending": EntryHint,
     "entry.committed": EntryData,
     "entry.failed": EntryData,
     "entry.in_doubt": EntryData,
