@@ -16,7 +16,7 @@ from tests.servers import TEST_SETTINGS
 
 # The images that docker-compose.yml names; a test holds the two against each other.
 POSTGRES_IMAGE = "postgres:18-alpine"
-NATS_IMAGE = "nats:2.12-alpine"
+NATS_IMAGE = "nats:2.15-alpine"
 VALKEY_IMAGE = "valkey/valkey:9-alpine"
 
 

@@ -20,6 +20,7 @@ from takeback.database import MigrationFailed
 from takeback.database import migrate as migrate_database
 from takeback.door import PortInUse
 from takeback.embedded import EmbeddedServerError
+from takeback.errors import Problem
 from takeback.keys import ensure_keys, keys_folder
 from takeback.logging import configure_logging
 from takeback.stack import NotInstalled, Stack, logging_to, one_service, provision
@@ -40,6 +41,7 @@ TOLD = (
     ServerLost,
     StreamConflict,
     MigrationFailed,
+    Problem,
     ValidationError,
 )
 """The errors whose message says what to do: no traceback for these."""
