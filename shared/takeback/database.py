@@ -103,7 +103,7 @@ def session_settings(schema: str) -> dict[str, str]:
         "timezone": "UTC",
         "application_name": f"takeback {schema}",
         "idle_in_transaction_session_timeout": "30s",
-        "lock_timeout": "10s",
+        "lock_timeout": "5s",
     }
 
 

@@ -37,6 +37,7 @@ async def differences(pool: asyncpg.Pool, checkpoints: Checkpoints | None = None
     ("tampering", "named"),
     [
         ("update recorder.records set body = '{}' where seq = 2", "record 2 of run_1"),
+        ("update recorder.records set body = 'x' where seq = 5", "record 5 of run_1"),
         ("update recorder.records set at = at + interval '1 us' where seq = 3", "record 3 of run_1"),
         ("update recorder.records set type = 'entry.failed' where seq = 3", "record 3 of run_1"),
         ("update recorder.records set after = 2 where seq = 3", "record 3 of run_1"),

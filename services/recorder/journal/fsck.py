@@ -176,7 +176,11 @@ async def _compare_entries(connection: Any, derived: _Stream) -> list[Difference
             "created_at": entry.created_at,
             "campaign": derived.campaign,
         }
-        body = body_of(entry.body)
+        try:
+            body = body_of(entry.body)
+        except ValueError:
+            found.append(Difference(where, "the body of its latest record cannot be read"))
+            continue
         view = body.get("entry", {})
         said |= {
             name: view[name] for name in ("status", "server", "operation", "kind", "principal", "agent") if name in view

@@ -204,6 +204,7 @@ def unavailable(error: asyncpg.PostgresError) -> bool:
     return isinstance(
         error,
         asyncpg.InsufficientResourcesError  # disk full, out of memory, too many connections
+        | asyncpg.LockNotAvailableError  # waited as long as it may
         | asyncpg.ReadOnlySQLTransactionError
         | asyncpg.InsufficientPrivilegeError
         | asyncpg.UndefinedFunctionError

@@ -1,0 +1,85 @@
+"""`takeback verify` and `takeback fsck`, as they are called."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+import pytest
+from typer.testing import CliRunner
+
+from takeback.cli import app
+from takeback.keys import ensure_keys
+from tests.integration.journal_units import journal_on
+from tests.integration.test_journal_outbox import write_run
+from tests.unit.journal.run_records import chained, exported
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
+
+    from tests.unit.journal.run_records import SIGNER  # noqa: PLC0415
+
+    file = tmp_path / "public.pem"
+    file.write_bytes(SIGNER.public_key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return file
+
+
+def test_verify_says_that_a_record_is_whole(tmp_path: Path, key: Path) -> None:
+    """J13: offline, with the public key alone."""
+    (tmp_path / "run.jsonl").write_bytes(exported(chained([b"1", b"2"])))
+
+    answer = RUNNER.invoke(app, ["verify", str(tmp_path / "run.jsonl"), "--key", str(key)])
+
+    assert answer.exit_code == 0, answer.output
+    assert "2 records of run_1" in answer.output
+
+
+def test_verify_ends_with_1_and_names_the_first_bad_record(tmp_path: Path, key: Path) -> None:
+    """J13."""
+    content = exported(chained([b"one", b"two", b"three"]))
+    lines = content.split(b"\n")
+    (tmp_path / "run.jsonl").write_bytes(b"\n".join([lines[0], *lines[2:]]))
+
+    answer = RUNNER.invoke(app, ["verify", str(tmp_path / "run.jsonl"), "--key", str(key)])
+
+    assert answer.exit_code == 1
+    assert "line 2, record 2: it is missing" in answer.output
+
+
+def test_verify_without_a_file_or_key_says_what_to_name(tmp_path: Path, key: Path) -> None:
+    """J13: neither verified nor broken."""
+    answer = RUNNER.invoke(app, ["verify", str(tmp_path / "none.jsonl"), "--key", str(key)])
+
+    assert answer.exit_code == 2
+    assert "Nothing was verified" in answer.output
+
+
+def test_fsck_is_content_with_a_whole_journal_and_names_what_was_changed(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J13."""
+    ensure_keys(tmp_path / "keys")
+    monkeypatch.setenv("TAKEBACK_POSTGRES_URL", postgres_url)
+
+    async def fill() -> None:
+        async with journal_on(postgres_url) as (journal, _):
+            await write_run(journal, "run_1", 2)
+
+    async def tamper() -> None:
+        connection = await asyncpg.connect(postgres_url)
+        await connection.execute("update recorder.records set body = '{}' where seq = 3")
+        await connection.close()
+
+    asyncio.run(fill())
+    whole = RUNNER.invoke(app, ["fsck", "--data", str(tmp_path)])
+    asyncio.run(tamper())
+    changed = RUNNER.invoke(app, ["fsck", "--data", str(tmp_path)])
+
+    assert whole.exit_code == 0, whole.output
+    assert changed.exit_code == 1
+    assert "record 3 of run_1" in changed.output
