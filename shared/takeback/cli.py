@@ -118,8 +118,10 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
     """Run *work* on uvloop; what a person can put right is told on standard error, with exit code 1."""
     import uvloop  # noqa: PLC0415
 
+    from takeback.logging import configure_logging  # noqa: PLC0415
     from takeback.serving import TOLD, explain  # noqa: PLC0415
 
+    configure_logging("takeback", "WARNING")  # to standard error; what serves says more, and where it is kept
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)

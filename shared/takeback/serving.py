@@ -97,7 +97,6 @@ async def serve_service(name: str, data: Path, *, host: str, port: int | None) -
 
 async def migrate(data: Path) -> None:
     """Bring schemas, streams and keys to this version, on the servers that the environment or a running stack names."""
-    configure_logging("migrate", "WARNING")
     environ = DataFolder(data).environ()
     ensure_keys(keys_folder(environ, data))
     migrated = await migrate_database(environ["TAKEBACK_POSTGRES_URL"], environ)
