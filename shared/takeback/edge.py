@@ -91,6 +91,6 @@ class Edge:
 
 
 def _is_live_stream(scope: Scope) -> bool:
-    return scope["type"] == "http" and any(
+    return scope.get("method") == "GET" and any(
         name == b"accept" and b"text/event-stream" in value for name, value in scope["headers"]
     )
