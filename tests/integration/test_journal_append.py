@@ -434,7 +434,7 @@ def steps() -> st.SearchStrategy[list[list[Step]]]:
 
 
 @given(groups=steps())
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_append_does_what_its_model_does(postgres_url: str, groups: list[list[Step]]) -> None:
     """J2, J19, G9: group by group, unit by unit, in the order of their arrival."""
     prefix = new_id("x")

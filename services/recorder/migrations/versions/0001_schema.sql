@@ -126,6 +126,11 @@ create table fences (
     value bigint not null
 ) with (fillfactor = 50);
 
+-- Rewritten by every call: room for the next version beside the last one, and dead ones are cleared away soon.
+alter table streams set (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+alter table fences set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+alter table outbox set (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+
 -- What decides a call.
 create table campaigns (
     id text primary key,
