@@ -37,7 +37,7 @@ from takeback.database import connect_pool, driver_url, service_url
 from takeback.ids import new_id
 from takeback.keys import ensure_keys
 from takeback.locks import Locks
-from takeback.messages.campaign import CampaignRequest, NatsServer, NewMember, RunRequest
+from takeback.messages.campaign import AgentRequest, CampaignRequest, NatsServer, NewMember, RunRequest
 from takeback.messages.entry import CallRequest, Entry
 from takeback.rpc import Rpc
 from takeback.subjects import RPC_APPEND, RPC_OBSERVE
@@ -421,7 +421,7 @@ async def lab_on(postgres_url: str, nats_url: str, redis_url: str, keys: Path, *
             opened = await running.campaigns.open(OWNER, CampaignRequest(name="Office", members=members))
             campaign = opened["id"]
             await running.servers.put(campaign, OWNER, "office", NatsServer(transport="nats", subject="tools.office"))
-            await running.campaigns.put_agent(campaign, OWNER, AGENT.sub, _agent())
+            await running.campaigns.put_agent(campaign, OWNER, AGENT.sub, AgentRequest(memory="yes"))
             run = await running.runs.open(campaign, AGENT, RunRequest(agent="bot", model="m1", principal=PALADIN.sub))
             yield Lab(running, environ, server, tables, campaign, run["id"], Rpc(running.client))
     finally:
@@ -431,12 +431,6 @@ async def lab_on(postgres_url: str, nats_url: str, redis_url: str, keys: Path, *
                 await service.close()
         await bus.close()
         await tables.close()
-
-
-def _agent() -> Any:
-    from takeback.messages.campaign import AgentRequest  # noqa: PLC0415
-
-    return AgentRequest(memory="yes")
 
 
 @asynccontextmanager
