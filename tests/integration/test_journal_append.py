@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from unittest.mock import patch
 
+import asyncpg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recorder.journal import (
@@ -433,13 +435,10 @@ def steps() -> st.SearchStrategy[list[list[Step]]]:
     return st.lists(st.lists(step, min_size=1, max_size=6), min_size=1, max_size=8)
 
 
-@given(groups=steps())
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_append_does_what_its_model_does(postgres_url: str, groups: list[list[Step]]) -> None:
+def test_append_does_what_its_model_does(postgres_url: str) -> None:
     """J2, J19, G9: group by group, unit by unit, in the order of their arrival."""
-    prefix = new_id("x")
 
-    def named(step: Step) -> Unit:
+    def named(step: Step, prefix: str) -> Unit:
         unit = change(
             step.status,  # type: ignore[arg-type]
             entry=f"{prefix}{step.entry}",
@@ -450,23 +449,42 @@ def test_append_does_what_its_model_does(postgres_url: str, groups: list[list[St
         )
         return replace(unit, fence=Fence(prefix + step.key, step.fence) if step.key else None)
 
-    async def play() -> None:
-        model = Model()
-        async with journal_on(postgres_url) as (journal, pool):
-            for run in (f"{prefix}run_0", f"{prefix}run_1"):
-                await journal.append(opened(run))
-            for group in groups:
-                expected = [model.append(step) for step in group]
-                answers = await asyncio.gather(*(journal.append(named(s)) for s in group), return_exceptions=True)
-                assert [seen(answer) for answer in answers] == expected
-            assert [str(difference) async for difference in fsck(pool)] == []
-
-    def seen(answer: Appended | BaseException) -> tuple[object, ...]:
+    def seen(answer: Appended | BaseException, prefix: str) -> tuple[object, ...]:
         if isinstance(answer, Refused):
             return answer.reason, answer.detail.removeprefix(prefix)
         assert isinstance(answer, Appended), answer
         return answer.records[0].seq, answer.records[0].label, answer.fence
 
+    async def play(journal: Journal, groups: list[list[Step]]) -> None:
+        model, prefix = Model(), new_id("x")
+        await asyncio.gather(*(journal.append(opened(f"{prefix}run_{number}")) for number in (0, 1)))
+        for group in groups:
+            expected = [model.append(step) for step in group]
+            units = [named(step, prefix) for step in group]
+            answers = await asyncio.gather(*(journal.append(unit) for unit in units), return_exceptions=True)
+            assert [seen(answer, prefix) for answer in answers] == expected
+
+    async def whole(pool: asyncpg.Pool) -> list[str]:
+        return [str(difference) async for difference in fsck(pool)]
+
     # A group that the database refuses would be written unit by unit, and look right: that must not be what happens.
-    with patch.object(GroupWriter, "_each_alone", side_effect=AssertionError):
-        asyncio.run(play())
+    with asyncio.Runner() as runner, patch.object(GroupWriter, "_each_alone", side_effect=AssertionError):
+        opening = journal_on(postgres_url)
+        journal, pool = runner.run(_enter(opening))
+
+        @given(groups=steps())
+        @settings(max_examples=60, deadline=None)
+        def example(groups: list[list[Step]]) -> None:
+            runner.run(play(journal, groups))
+
+        example()
+        assert runner.run(whole(pool)) == []
+        runner.run(_leave(opening))
+
+
+async def _enter(context: AbstractAsyncContextManager[tuple[Journal, asyncpg.Pool]]) -> tuple[Journal, asyncpg.Pool]:
+    return await context.__aenter__()
+
+
+async def _leave(context: AbstractAsyncContextManager[tuple[Journal, asyncpg.Pool]]) -> None:
+    await context.__aexit__(None, None, None)

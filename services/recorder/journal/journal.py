@@ -51,6 +51,7 @@ class Journal:
     async def transaction(self) -> AsyncIterator[Transaction]:
         """A transaction for the cold paths that write other tables in the same commit: append first, the rest after.
 
+        Await nothing but the database inside: the streams that were appended to are locked until the block ends.
         Commits at the end of the block, rolls back when the block raises (`Refused` included). Raises
         `JournalUnavailable` like `append`; a commit whose answer was lost is reread before anything is said. A cancelled
         caller's commit is carried to its end first.
@@ -179,7 +180,7 @@ def _translated() -> Iterator[None]:
             f"The journal cannot be reached: {error}. Nothing was written.", written=False
         ) from error
     except asyncpg.PostgresError as error:
-        if unavailable(error) or session_ended(error):
+        if unavailable(error) or session_ended(error) or isinstance(error, asyncpg.DeadlockDetectedError):
             raise JournalUnavailable(
                 f"The journal could not be written: {error}. Nothing was written.", written=False
             ) from error
