@@ -17,7 +17,10 @@ from takeback.errors import Problem, unavailable
 JOURNAL_AWAY: Final = (
     JournalUnavailable,
     asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a pooled connection that died while it was being prepared
     OSError,
     TimeoutError,
 )
@@ -48,11 +51,14 @@ def public_entry(
     return completed(public_view(body)["entry"], label, created_at, concluded_at)
 
 
-def answer_of(stands: Stands, detail: str = "", result: Any = None) -> Answer:
-    """What the caller of the call that *stands* so is told; *result* is the tool's own, secrets and all."""
+def answer_of(stands: Stands, detail: str = "", result: Any = None, *, late: bool = False) -> Answer:
+    """What the caller of the call that *stands* so is told; *result* is the tool's own, secrets and all.
+
+    *late*: the call has ended, and that could not be written yet: to its caller a pending one is as good as in doubt.
+    """
     entry = public_entry(stands.body, stands.label, stands.created_at, stands.concluded_at)
     entry["status"] = stands.status
-    return _answer(entry, detail, result)
+    return _answer(entry, detail, result, late)
 
 
 def answer_of_stored(stored: StoredEntry, result: Any, approval: dict[str, Any] | None) -> Answer:
@@ -108,14 +114,14 @@ def journal_unavailable(error: BaseException) -> Problem:
     )
 
 
-def _answer(entry: dict[str, Any], detail: str, result: Any) -> Answer:
+def _answer(entry: dict[str, Any], detail: str, result: Any, late: bool = False) -> Answer:
     match entry["status"]:
         case "committed" | "reverting" | "reverted" | "unverified":
             return Answer(200, {"entry": entry, "result": result})
         case "failed":
             told = detail or "The call failed."
             return _problem(Problem(502, "tool-failed", f"{told} The entry says so.", entry=entry, result=result))
-        case "in_doubt":
+        case "in_doubt" | "pending" if entry["status"] == "in_doubt" or late:
             return _problem(
                 Problem(
                     504,

@@ -381,7 +381,7 @@ class Recording:
             status=status,
             milliseconds=round(total * 1000, 2),
         )
-        answer = answer_of(concluded, outcome.detail, outcome.result)
+        answer = answer_of(concluded, outcome.detail, outcome.result, late=True)
         if answer.problem is not None:
             raise answer.problem
         return answer

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from recorder.answers import JOURNAL_AWAY
+
 log = structlog.get_logger()
 
 
@@ -39,6 +41,8 @@ class Sweep:
             self._woken.clear()
             try:
                 await self._work()
+            except JOURNAL_AWAY as error:
+                log.warning("a sweep waits for the journal", sweep=self._name, error=str(error))
             except Exception:
                 log.exception("a sweep failed; the next one tries again", sweep=self._name)
             try:

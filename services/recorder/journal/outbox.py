@@ -18,6 +18,7 @@ import structlog
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
 
+from recorder import failpoints
 from recorder.journal.chain import Record
 from recorder.journal.events_of import document_of
 from recorder.journal.unit import Appended, Unit
@@ -98,6 +99,7 @@ class Publisher:
                     )
                 )
         if self._waiting:
+            failpoints.reach("before-publish")
             self._wake.set()
 
     async def sweep(self, older_than: float = 0.0) -> int:
