@@ -93,12 +93,12 @@ class Campaign:
 
     async def open_run(self) -> str:
         wanted = {"agent": "bot", "model": "m1", "principal": "pete"}
-        opened = await self.lab.client.ok(
-            "POST", f"/v1/campaigns/{self.id}/runs", wanted, sub="bot", kind="agent"
-        )
+        opened = await self.lab.client.ok("POST", f"/v1/campaigns/{self.id}/runs", wanted, sub="bot", kind="agent")
         return str(opened["id"])
 
-    async def call(self, operation: str, arguments: Any = None, *, run: str | None = None, **more: Any) -> httpx.Response:
+    async def call(
+        self, operation: str, arguments: Any = None, *, run: str | None = None, **more: Any
+    ) -> httpx.Response:
         """The agent calls; *more*: members of the request, and `idempotency_key`."""
         headers = {"idempotency_key": more.pop("idempotency_key")} if "idempotency_key" in more else {}
         sub, kind = more.pop("sub", "bot"), more.pop("kind", "agent")
@@ -131,7 +131,9 @@ class Campaign:
         return found
 
     async def record_types(self, stream: str | None = None) -> list[str]:
-        rows = await self.lab.sql("select type from recorder.records where stream = $1 order by seq", stream or self.run)
+        rows = await self.lab.sql(
+            "select type from recorder.records where stream = $1 order by seq", stream or self.run
+        )
         return [row["type"] for row in rows]
 
 

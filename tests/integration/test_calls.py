@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -191,7 +190,9 @@ async def test_secrets_are_sealed_from_the_first_record_on(campaign: Campaign) -
     answered = await campaign.call("set_pin", {"dealId": "d1", "pin": "s3cret-4711"})
     entry = answered.json()["entry"]
     assert entry["arguments"]["pin"] == {"sealed": True}
-    rows = await campaign.lab.sql("select convert_from(body, 'UTF8') as body from recorder.records where stream = $1", campaign.run)
+    rows = await campaign.lab.sql(
+        "select convert_from(body, 'UTF8') as body from recorder.records where stream = $1", campaign.run
+    )
     assert rows
     assert not any("s3cret-4711" in row["body"] or "token-of-" in row["body"] for row in rows)
     opened = await campaign.entry(entry["id"], sub="pete")
@@ -236,9 +237,7 @@ async def test_writes_of_a_campaign_go_one_after_another_and_reads_do_not_wait(c
 
 async def test_twenty_callers_on_one_record_leave_an_unbroken_line_of_states(campaign: Campaign) -> None:
     """J19: each entry's pre-state is what the one before it left."""
-    answers = await asyncio.gather(
-        *(campaign.call("add_amount", {"dealId": "d1", "amount": n}) for n in range(1, 21))
-    )
+    answers = await asyncio.gather(*(campaign.call("add_amount", {"dealId": "d1", "amount": n}) for n in range(1, 21)))
     assert {answer.status_code for answer in answers} == {200}
     entries = sorted(await campaign.entries(), key=lambda entry: int(entry["label"][1:]))
     left = None
@@ -361,15 +360,27 @@ async def test_host_links_are_kept_and_broken_ones_named(campaign: Campaign) -> 
 
 HOSTILE = {
     "ten megabytes": (b'{"server": "' + b"a" * 10_000_000 + b'"}', 413),
-    "nested deep": (b'{"server":"deals","operation":"set_stage","arguments":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, 400),
+    "nested deep": (
+        b'{"server":"deals","operation":"set_stage","arguments":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
+        400,
+    ),
     "nul": (rb'{"server":"deals","operation":"set_stage","arguments":{"dealId":"\u0000","stage":"x"}}', 400),
-    "half a surrogate": (rb'{"server":"deals","operation":"set_stage","arguments":{"dealId":"\ud800","stage":"x"}}', 400),
+    "half a surrogate": (
+        rb'{"server":"deals","operation":"set_stage","arguments":{"dealId":"\ud800","stage":"x"}}',
+        400,
+    ),
     "nan": (b'{"server":"deals","operation":"set_stage","arguments":{"dealId":"a","stage":NaN}}', 400),
     "a key twice": (b'{"server":"deals","server":"deals","operation":"set_stage","arguments":{}}', 400),
-    "a huge integer": (b'{"server":"deals","operation":"add_amount","arguments":{"dealId":"a","amount":' + b"9" * 400 + b"}}", 400),
+    "a huge integer": (
+        b'{"server":"deals","operation":"add_amount","arguments":{"dealId":"a","amount":' + b"9" * 400 + b"}}",
+        400,
+    ),
     "no object": (b"[1,2]", 422),
     "an unknown member": (b'{"server":"deals","operation":"set_stage","force":true}', 422),
-    "a hostile interaction": (b'{"server":"deals","operation":"set_stage","arguments":{"dealId":"a","stage":"b"},"interaction":"a.>"}', 422),
+    "a hostile interaction": (
+        b'{"server":"deals","operation":"set_stage","arguments":{"dealId":"a","stage":"b"},"interaction":"a.>"}',
+        422,
+    ),
 }
 
 
@@ -385,5 +396,7 @@ async def test_hostile_input_is_refused_and_nothing_is_written(campaign: Campaig
 
 @pytest.mark.parametrize("run", ["..%2f..", "a%00b", "a.b", "*", "x" * 65, "%F0%9F%92%A9"])
 async def test_hostile_ids_are_the_same_404(campaign: Campaign, run: str) -> None:
-    answered = await campaign.lab.client("POST", f"/v1/runs/{run}/calls", {"server": "deals", "operation": "x"}, sub="bot", kind="agent")
+    answered = await campaign.lab.client(
+        "POST", f"/v1/runs/{run}/calls", {"server": "deals", "operation": "x"}, sub="bot", kind="agent"
+    )
     assert answered.status_code == 404

@@ -132,9 +132,7 @@ async def test_without_its_journal_a_call_is_not_forwarded_and_an_outcome_is_wri
     """J3: fail-closed before the tool runs; J7: what ran while the journal was away is neither lost nor run again."""
     postgres, nats = await start_postgres(), await start_nats()
     await migrate(postgres.url)
-    environ = lab_environ(
-        postgres.url, nats.url, valkey_server.url, tmp_path, TAKEBACK_FORWARD_DEADLINE_SECONDS="20"
-    )
+    environ = lab_environ(postgres.url, nats.url, valkey_server.url, tmp_path, TAKEBACK_FORWARD_DEADLINE_SECONDS="20")
     async with recorder_lab(environ) as recorder:
         lab = Lab(Client(_asgi(recorder.app), tmp_path / "keys"), environ, postgres.url, nats.tools_url, recorder)
         async with lab.closing:
@@ -174,5 +172,3 @@ async def _campaign_on(lab: Lab, app: object, deals: object) -> Campaign:
 async def _nothing_unpublished(campaign: Campaign) -> bool:
     rows = await campaign.lab.sql("select id from recorder.outbox where stream = $1", campaign.run)
     return not rows
-
-

@@ -1,0 +1,99 @@
+"""Leases in Redis: one holder at a time, in turn, given back by its holder only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from takeback.locks import PREFIX, LockBusy, Locks, LockUnavailable
+from tests.servers import Server
+
+
+@pytest.fixture
+async def locks(redis_url: str) -> AsyncIterator[Locks]:
+    locks = Locks(redis_url)
+    yield locks
+    await locks.close()
+
+
+async def test_callers_of_two_processes_hold_a_name_one_at_a_time(locks: Locks, redis_url: str) -> None:
+    """J19."""
+    other = Locks(redis_url)
+    holders = most = turns = 0
+
+    async def work(mine: Locks) -> None:
+        nonlocal holders, most, turns
+        for _ in range(5):
+            lease = await mine.acquire("name", lease_seconds=5, wait_seconds=10)
+            holders += 1
+            most = max(most, holders)
+            turns += 1
+            await asyncio.sleep(0)
+            holders -= 1
+            mine.release(lease)
+
+    await asyncio.gather(*(work(mine) for mine in (locks, other) for _ in range(10)))
+    await other.close()
+    assert (most, turns) == (1, 100)
+
+
+async def test_callers_of_one_process_get_it_in_the_order_in_which_they_asked(locks: Locks) -> None:
+    order: list[int] = []
+
+    async def work(number: int) -> None:
+        lease = await locks.acquire("name", lease_seconds=5, wait_seconds=10)
+        order.append(number)
+        locks.release(lease)
+
+    await asyncio.gather(*(work(number) for number in range(20)))
+    assert order == list(range(20))
+
+
+async def test_a_name_that_stays_held_is_told_as_busy_and_the_next_one_is_not_hindered(locks: Locks) -> None:
+    lease = await locks.acquire("name", lease_seconds=5, wait_seconds=1)
+    assert not lease.waited
+    with pytest.raises(LockBusy):
+        await locks.acquire("name", lease_seconds=5, wait_seconds=0.05)
+    waiting = asyncio.ensure_future(locks.acquire("name", lease_seconds=5, wait_seconds=5))
+    await asyncio.sleep(0)
+    locks.release(lease)
+    assert (await waiting).waited
+
+
+async def test_a_caller_that_gives_up_leaves_the_queue(locks: Locks) -> None:
+    lease = await locks.acquire("name", lease_seconds=5, wait_seconds=1)
+    gone = asyncio.ensure_future(locks.acquire("name", lease_seconds=5, wait_seconds=5))
+    behind = asyncio.ensure_future(locks.acquire("name", lease_seconds=5, wait_seconds=5))
+    await asyncio.sleep(0)
+    gone.cancel()
+    locks.release(lease)
+    locks.release(await behind)
+    assert gone.cancelled() or (await asyncio.wait([gone]))
+
+
+async def test_nobody_gives_back_what_is_somebody_elses(locks: Locks, redis_url: str) -> None:
+    """J19: a lease that ran out belongs to whoever took it next."""
+    late = await locks.acquire("name", lease_seconds=0.02, wait_seconds=1)
+    other = Locks(redis_url)
+    now = await other.acquire("name", lease_seconds=5, wait_seconds=2)
+    locks.release(late)
+    await locks.ping()
+    assert await locks._ask("GET", PREFIX + "name") == now.token.encode()
+    await other.close()
+
+
+async def test_without_redis_nobody_holds_anything_and_with_it_back_the_next_one_does(
+    start_valkey: Callable[[], Awaitable[Server]],
+) -> None:
+    """J19."""
+    valkey = await start_valkey()
+    locks = Locks(valkey.url)
+    locks.release(await locks.acquire("name", lease_seconds=5, wait_seconds=1))
+    await valkey.stop()
+    with pytest.raises(LockUnavailable):
+        await locks.acquire("name", lease_seconds=5, wait_seconds=1)
+    await valkey.start()
+    locks.release(await locks.acquire("name", lease_seconds=5, wait_seconds=1))
+    await locks.close()
