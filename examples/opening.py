@@ -78,7 +78,7 @@ def pool(installation: Installation, schema: str) -> Any:
     """Connections of an example application to its own schema; open them with ``async with``."""
     return asyncpg.create_pool(
         driver_url(installation.urls.postgres),
-        min_size=1,
+        min_size=0,
         max_size=6,
         server_settings={"search_path": schema, "timezone": "UTC", "application_name": f"example {schema}"},
     )

@@ -12,16 +12,18 @@ import pytest
 from examples.demo.stage import Stage
 from takeback.data_folder import DataFolder
 from takeback.example import Installation
+from tests.servers import Databases
 
 START_SECONDS = 40
 
 
 @pytest.fixture(scope="session")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """The stack, running until the last story has been played."""
+def installation(migrated_databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """The stack, running until the last story has been played; its PostgreSQL is the tests' own, already migrated."""
     folder = DataFolder(tmp_path_factory.mktemp("stories") / "data")
     command = [sys.executable, "-m", "takeback", "serve", "--data", str(folder.path), "--port", "0"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TAKEBACK_")}
+    environ["TAKEBACK_POSTGRES_URL"] = database = migrated_databases.create()
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
             _wait_until_ready(server, folder)
@@ -31,6 +33,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         finally:
             server.terminate()
             server.communicate(timeout=30)
+            migrated_databases.drop(database)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Each of the game table's 15 tools, alone: what it changed is taken back to the exact rows."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import asyncpg
@@ -10,19 +10,27 @@ from examples.table.game import Game
 from examples.table.server import WRITE_TOOLS, game_server
 from takeback.extension import EXTENSION
 from takeback.toolserver import ToolServer
+from tests.servers import Databases
 from tests.story.scene import ADVENTURE, CALLS, FIGHTER, SCENE
 
 
+@pytest.fixture(scope="module")
+def database(databases: Databases) -> Iterator[str]:
+    """One database for all of these; each test begins the game's schema anew."""
+    url = databases.create(empty=True)
+    yield url
+    databases.drop(url)
+
+
 @pytest.fixture
-async def pool(empty_postgres_url: str) -> AsyncIterator[asyncpg.Pool]:
-    async with asyncpg.create_pool(
-        empty_postgres_url, min_size=1, max_size=4, server_settings={"search_path": "game"}
-    ) as pool:
+async def pool(database: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(database, min_size=1, max_size=4, server_settings={"search_path": "game"}) as pool:
         yield pool
 
 
 @pytest.fixture
 async def game(pool: asyncpg.Pool) -> Game:
+    await pool.execute("drop schema if exists game cascade")
     game = Game(pool)
     await game.prepare()
     await game.set_up(SCENE)
