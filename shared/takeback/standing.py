@@ -59,5 +59,6 @@ def _of_committed(entry: Entry, now: datetime) -> Standing:
 
 
 def _is_versioned(entry: Entry) -> bool:
-    changed = [effect for effect in entry.effects or [entry.effect] if effect is not None and effect.resource]
+    effects = entry.effects or ([entry.effect] if entry.effect is not None else [])
+    changed = [effect for effect in effects if effect.resource]
     return bool(changed) and all(effect.version is not None for effect in changed)
