@@ -7,15 +7,16 @@ server answers without doing it twice; it is never sent under another.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 import asyncpg
 import structlog
 
 from recorder.failpoints import is_armed, reach
-from recorder.journal import JournalReader, StoredEntry, Vault
+from recorder.journal import JournalReader, SealBroken, StoredEntry, Vault
 from recorder.reversing.bodies import Claim, claim_of
 from recorder.reversing.ending import Endings
 from recorder.reversing.finding import Finding
@@ -64,25 +65,42 @@ class Dispatch:
         self._endings = endings
         self._deadline = deadline
 
-    async def run(self, claimed: StoredEntry) -> Receipt:
-        """Send the undo of a fresh claim for the first time; the receipt, which is in the journal."""
-        claim, original = await self._claim(claimed)
-        finding = await self._find(claim, original, resumed=False)
-        return await self._endings.conclude(claimed, claim, original, finding)
+    async def unusable(self, original: StoredEntry) -> str | None:
+        """Why there is no token to ask with; None where there is one."""
+        try:
+            await self._token(original)
+        except SealBroken as error:
+            return f"There is no compensation token that could be used: {error}. Nothing was sent."
+        return None
+
+    async def run(
+        self,
+        claimed: StoredEntry,
+        claim: Claim,
+        original: StoredEntry,
+        names: Mapping[str, str],
+        now: Callable[[], datetime],
+    ) -> Receipt:
+        """Send the undo of a fresh claim for the first time; the receipt, which is in the journal.
+
+        *names*: under which name a record is known now; *now*: the database's clock.
+        """
+        finding = await self._find(claim, original, names, resumed=False)
+        return await self._endings.conclude(claimed, claim, original, finding, now())
 
     async def resume(self, claimed: StoredEntry) -> Receipt:
         """Go on with a claim whose undo may have been sent before: ask again under its key, then look."""
         claim, original = await self._claim(claimed)
-        finding = await self._find(claim, original, resumed=True)
-        return await self._endings.conclude(claimed, claim, original, finding)
+        finding = await self._find(claim, original, await self._names(original), resumed=True)
+        return await self._endings.conclude(claimed, claim, original, finding, await self._reader.now())
 
     async def settle(self, claimed: StoredEntry) -> Receipt | None:
         """The same for a claim in doubt; None, and nothing written, while it stays in doubt."""
         claim, original = await self._claim(claimed)
-        finding = await self._find(claim, original, resumed=True)
+        finding = await self._find(claim, original, await self._names(original), resumed=True)
         if finding.judgement.outcome == "in_doubt":
             return None
-        return await self._endings.conclude(claimed, claim, original, finding)
+        return await self._endings.conclude(claimed, claim, original, finding, await self._reader.now())
 
     async def resolve(
         self, claimed: StoredEntry, outcome: Literal["happened", "did-not-happen"], settled: str
@@ -91,10 +109,10 @@ class Dispatch:
         claim, original = await self._claim(claimed)
         _, after = await self._look(claim, original, None, await self._names(original), ask_key=None)
         judgement = Judgement("reverted" if outcome == "happened" else "failed", settled)
-        return await self._endings.conclude(claimed, claim, original, Finding(judgement, after=after))
+        finding = Finding(judgement, after=after)
+        return await self._endings.conclude(claimed, claim, original, finding, await self._reader.now())
 
-    async def _find(self, claim: Claim, original: StoredEntry, *, resumed: bool) -> Finding:
-        names = await self._names(original)
+    async def _find(self, claim: Claim, original: StoredEntry, names: Mapping[str, str], *, resumed: bool) -> Finding:
         answered = await self._send(claim, original)
         if answered.answer == "none":
             log.warning("undo was not answered", entry=original.id, reversal=claim.reversal, error=answered.detail)
@@ -109,9 +127,7 @@ class Dispatch:
         return Finding(judgement, parts, after, answered.said)
 
     async def _send(self, claim: Claim, original: StoredEntry) -> Answered:
-        sealed = original.body["entry"]["undo"].get("compensationToken")
-        keys = await self._vault.keys(original.campaign)
-        token = str(keys.unseal(original.id, TOKEN_PATH, sealed))
+        token = await self._token(original)
         try:
             port = await self._ports.port(original.campaign, original.entry["server"])
             asked = asyncio.ensure_future(
@@ -140,6 +156,10 @@ class Dispatch:
         except Problem as problem:
             return Answered("not_sent", detail=problem.detail)
         return Answered(said.outcome, said, said.detail)
+
+    async def _token(self, original: StoredEntry) -> str:
+        keys = await self._vault.keys(original.campaign)
+        return str(keys.unseal(original.id, TOKEN_PATH, original.body["entry"]["undo"].get("compensationToken")))
 
     async def _look(
         self,

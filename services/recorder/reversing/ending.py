@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import asyncpg
@@ -51,9 +52,14 @@ class Endings:
             Unit(records=[_record(campaign, plan, receipt)], once=step_id(plan, receipt.entry)), receipt
         )
 
-    async def conclude(self, claimed: StoredEntry, claim: Claim, original: StoredEntry, finding: Finding) -> Receipt:
-        """Write what *finding* proves of the claim. A step that has its receipt gets another: that one settled its doubt."""
-        word = Word(claim.approved_by, claim.authority, await self._reader.now())
+    async def conclude(
+        self, claimed: StoredEntry, claim: Claim, original: StoredEntry, finding: Finding, at: datetime
+    ) -> Receipt:
+        """Write what *finding* proves of the claim at *at*.
+
+        A step that has its receipt gets another: that one settled its doubt.
+        """
+        word = Word(claim.approved_by, claim.authority, at)
         outcome = finding.judgement.outcome
         happened = outcome in ("reverted", "already_reverted", "unverified")
         receipt = receipt_of(
@@ -127,7 +133,8 @@ class Endings:
             records.append(bodies.about(run, campaign, original.id, "entry.restored", body, published=False))
             changes.append(_settled(body, original, "reverting"))
         id_ = step_id(claim.plan, receipt.entry)
-        step = _record(campaign, claim.plan, receipt, new_id("stp") if await self._reader.record(id_) else id_)
+        again = claimed.status != "pending" and await self._reader.record(id_) is not None
+        step = _record(campaign, claim.plan, receipt, new_id("stp") if again else id_)
         return Unit(
             records=[*records, step],
             entries=changes,

@@ -58,6 +58,6 @@ def build(
     stepping = Stepping(pool, journal, reader, vault, serial, campaigns, observer, dispatch, endings, lease)
     settling = Settling(pool, reader, serial, dispatch, sweep_seconds)
     queue = ReversalQueue(pool, reader, new_id("rec"), max(3 * sweep_seconds, 1.0))
-    runner = Runner(queue, stepping, settling, journal, reader, signer, announce, sweep_seconds)
+    runner = Runner(queue, stepping, settling, journal, signer, announce, sweep_seconds)
     deciding = Deciding(pool, journal, reader, campaigns, observer, runner.wake)
     return Reversing(runner, settling, deciding, observer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import asyncpg
@@ -14,19 +15,21 @@ from takeback.messages.plan import Receipt
 
 # A reversal whose records another one holds waits: it would only hear `already_reverted` in the middle of the other's work.
 _DUE: Final = """
-select id, campaign, decision from reversals r
+select id, campaign, decision, clock_timestamp() as now, status = 'running' as resumed from reversals r
 where status in ('queued', 'running') and (claimed_until is null or claimed_until <= now())
   and not exists (select from holds h where h.campaign = r.campaign and h.reversal <> r.id
                   and h.resource in (select jsonb_array_elements_text(r.decision -> 'resources')))
 order by created_at limit 1 for update skip locked
 """
 _TAKE: Final = """
-update reversals set status = 'running', claimed_by = $2, claimed_until = now() + make_interval(secs => $3) where id = $1
+with held as (
+    insert into holds (campaign, resource, reversal) select $2, name, $1 from unnest($3::text[]) as name
+    on conflict do nothing returning resource)
+update reversals set status = 'running', claimed_by = $4, claimed_until = now() + make_interval(secs => $5)
+where id = $1 and cardinality($3::text[]) = (select count(*) from held)
+    + (select count(*) from holds where campaign = $2 and reversal = $1 and resource = any($3::text[]))
+returning id
 """
-_HOLD: Final = """
-insert into holds (campaign, resource, reversal) select $1, name, $2 from unnest($3::text[]) as name on conflict do nothing
-"""
-_HELD: Final = "select count(*) from holds where campaign = $1 and reversal = $2 and resource = any($3)"
 _RENEW: Final = """
 update reversals set claimed_until = now() + make_interval(secs => $3)
 where id = $1 and claimed_by = $2 and status = 'running' returning id
@@ -58,13 +61,12 @@ class ReversalQueue:
                     row = await connection.fetchrow(_DUE)
                     if row is None:
                         return None
-                    decision = json.loads(row["decision"])
-                    wanted = decision["resources"]
-                    await connection.execute(_HOLD, row["campaign"], row["id"], wanted)
-                    if await connection.fetchval(_HELD, row["campaign"], row["id"], wanted) != len(wanted):
+                    wanted = json.loads(row["decision"])["resources"]
+                    if not await connection.fetchval(
+                        _TAKE, row["id"], row["campaign"], wanted, self._holder, self.lease_seconds
+                    ):
                         raise HoldTaken(row["id"])
-                    await connection.execute(_TAKE, row["id"], self._holder, self.lease_seconds)
-                return await self._read(row["id"], row["campaign"], decision)
+                return await self._read(row)
             except (HoldTaken, asyncpg.DeadlockDetectedError):
                 continue
 
@@ -76,23 +78,34 @@ class ReversalQueue:
         """Close the row in the transaction of the Reversal Record."""
         await tx.execute(_FINISH, reversal, json.dumps(result).decode())
 
-    async def _read(self, id_: str, campaign: str, decision: dict[str, Any]) -> Reversal:
-        proposed = await self._reader.record(id_)
+    async def _read(self, row: Any) -> Reversal:
+        decision = json.loads(row["decision"])
+        proposed, serialize = await asyncio.gather(
+            self._reader.record(row["id"]),
+            self._pool.fetchval("select serialize from campaigns where id = $1", row["campaign"]),
+        )
         assert proposed is not None
-        serialize = await self._pool.fetchval("select serialize from campaigns where id = $1", campaign)
         decided = decided_of(json.loads(proposed.body), decision["body"], decision["by"]["sub"])
         reversal = Reversal(
-            id=id_,
-            campaign=campaign,
+            id=row["id"],
+            campaign=row["campaign"],
             decided=decided,
             kind=decision["by"]["kind"],
             authorities=decision["authorities"],
             resources=decision["resources"],
-            serialize=serialize or "campaign",
+            taken_at=row["now"],
+            serialize=serialize,
         )
-        ids = [step_id(id_, step.entry) for step in decided.plan.steps]
-        rows = await self._pool.fetch("select body from records where id = any($1) and stream = $2", ids, campaign)
+        if row["resumed"]:
+            await self._read_receipts(reversal)
+        return reversal
+
+    async def _read_receipts(self, reversal: Reversal) -> None:
+        """What whoever had the reversal before has done of it."""
+        ids = [step_id(reversal.id, step.entry) for step in reversal.decided.plan.steps]
+        rows = await self._pool.fetch(
+            "select body from records where id = any($1) and stream = $2", ids, reversal.campaign
+        )
         for row in rows:
             receipt = Receipt.model_validate(json.loads(row["body"])["receipt"])
             reversal.done[receipt.entry] = receipt
-        return reversal

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from recorder.reversing.work import Decided, Left, observed_of
@@ -20,10 +22,17 @@ class Reversal:
     kind: str
     authorities: Mapping[str, str]
     resources: list[str]
+    taken_at: datetime
     serialize: str = "campaign"
+    heard: float = field(default_factory=time.monotonic)
     done: dict[str, Receipt] = field(default_factory=dict)
     left_now: dict[str, str | None] = field(default_factory=dict)
     left_before: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def now(self) -> datetime:
+        """The database's time, carried on from when the reversal was taken."""
+        return self.taken_at + timedelta(seconds=time.monotonic() - self.heard)
 
     @property
     def left(self) -> Left:

@@ -14,7 +14,7 @@ from typing import Final
 import asyncpg
 import structlog
 
-from recorder.journal import Holds, Journal, JournalReader, JournalUnavailable, NewRecord, Refused, Unit
+from recorder.journal import Holds, Journal, JournalUnavailable, NewRecord, Refused, Unit
 from recorder.journal.dsse import Signer
 from recorder.reversing.queue import ReversalQueue
 from recorder.reversing.receipts import record_id, reversal_record
@@ -39,7 +39,6 @@ class Runner:
         stepping: Stepping,
         settling: Settling,
         journal: Journal,
-        reader: JournalReader,
         signer: Signer,
         announce: Callable[[], Awaitable[None]],
         sweep_seconds: float,
@@ -48,7 +47,6 @@ class Runner:
         self._stepping = stepping
         self._settling = settling
         self._journal = journal
-        self._reader = reader
         self._signer = signer
         self._announce = announce
         self._sweep_seconds = sweep_seconds
@@ -93,6 +91,8 @@ class Runner:
 
     async def _drain(self) -> None:
         while True:
+            if self._slots.locked():
+                await self._announce()  # this process has its hands full
             await self._slots.acquire()
             reversal = None
             try:
@@ -136,10 +136,10 @@ class Runner:
         await self._announce()
 
     async def _complete(self, reversal: Reversal) -> None:
-        at = await self._reader.now()
         receipts = [reversal.done[step.entry] for step in reversal.decided.plan.steps]
         record = signed(
-            reversal_record(reversal.decided, reversal.campaign, receipts, reversal.authorities, at), self._signer
+            reversal_record(reversal.decided, reversal.campaign, receipts, reversal.authorities, reversal.now),
+            self._signer,
         )
         new = NewRecord(
             stream=reversal.campaign,

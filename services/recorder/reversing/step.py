@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import asyncpg
@@ -42,7 +42,9 @@ from takeback.messages.plan import Receipt, Step, StepOutcome
 log = structlog.get_logger()
 
 _PAUSE: Final = 0.02
-_ATTEMPTS: Final = 20
+_LONGEST_PAUSE: Final = 0.5
+_PATIENCE: Final = 2
+"""Leases that a step waits for: somebody who died with one is past it by then."""
 
 
 class ClaimMoved(Exception):
@@ -56,6 +58,7 @@ class Ready:
     stored: StoredEntry
     entry: Entry
     word: Word
+    names: Mapping[str, str]
     expected: Mapping[str, Expected]
 
 
@@ -91,27 +94,29 @@ class Stepping:
 
         Raises `JournalUnavailable`: the step is then resumed by whoever takes the reversal up again.
         """
-        why = ""
-        for attempt in range(_ATTEMPTS):
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + _PATIENCE * self._lease_seconds
+        pause = _PAUSE
+        while True:
             try:
                 return await self._try(reversal, step)
             except (ClaimMoved, Problem) as moved:
                 why = str(moved)
-                log.info("step starts over", entry=step.entry, plan=reversal.id, why=why)
-                await asyncio.sleep(_PAUSE * min(attempt + 1, 10))
-        stored = await self._reader.entry(step.entry)
-        assert stored is not None
-        word = Word(reversal.decided.by, reversal.authorities.get(step.entry, "none"), await self._reader.now())
-        detail = f"Others came in between again and again ({why}). Nothing was sent; try again later."
-        entry = Entry.model_validate(stored.public)
-        return await self._settled(reversal, entry, Settled("failed", detail), word)
+            if clock() >= give_up:
+                break
+            log.info("step starts over", entry=step.entry, plan=reversal.id, why=why)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        detail = f"Others came in between for all the time there was ({why}). Nothing was sent; try again later."
+        receipt = plain_receipt(step.entry, "failed", self._word(reversal, step), detail)
+        return await self._endings.note(reversal.campaign, reversal.id, receipt)
 
     async def _try(self, reversal: Reversal, step: Step) -> Receipt:
         stored = await self._reader.entry(step.entry)
         if stored is None or stored.campaign != reversal.campaign:
             raise LookupError(f"the plan {reversal.id} names {step.entry}, which is no entry of its campaign")
         entry = Entry.model_validate(stored.public)
-        word = Word(reversal.decided.by, reversal.authorities.get(step.entry, "none"), await self._reader.now())
+        word = self._word(reversal, step)
         outcomes: dict[str, StepOutcome] = {name: receipt.outcome for name, receipt in reversal.done.items()}
         settled = verdict(reversal.decided, step, entry, outcomes, word.at)
         if isinstance(settled, Settled):
@@ -126,7 +131,8 @@ class Stepping:
             detail = "Whoever approved it may no longer take it back: a fresh approval is needed. Nothing was sent."
             return await self._settled(reversal, entry, Settled("authority_lost", detail), word)
         word = Word(word.by, authority, word.at)
-        if (broken := await self._broken_chain(stored)) is not None:
+        broken = await self._broken_chain(stored) or await self._dispatch.unusable(stored)
+        if broken is not None:
             return await self._settled(reversal, entry, Settled("failed", broken), word)
         names = await current_names(
             self._pool, reversal.campaign, [effect.resource for effect in effects_of(entry) if effect.resource]
@@ -137,7 +143,7 @@ class Stepping:
                 "Nobody saw the record's version when this was approved, so an override binds to none. Make a new plan."
             )
             return await self._settled(reversal, entry, Settled("failed", f"{detail} Nothing was sent."), word)
-        ready = Ready(stored, entry, word, expected)
+        ready = Ready(stored, entry, word, names, expected)
         resource = next(iter(expected), None)
         key = serial_key_of(cast(Serialize, reversal.serialize), reversal.campaign, stored.run, resource)
         async with self._serial.turn(key):
@@ -170,14 +176,19 @@ class Stepping:
             before={name: before.get(name, Observation()) for name in ready.expected},
             reason=reversal.decided.reason,
         )
-        claimed = await self._claim(ready, claim, key, fence)
+        claimed, original = await self._claim(ready, claim, key, fence)
         reach("at-claim")
-        receipt = await self._dispatch.run(claimed)
+        receipt = await self._dispatch.run(claimed, claim, original, ready.names, lambda: reversal.now)
         await self.remember(reversal, receipt)
         return receipt
 
-    async def _claim(self, ready: Ready, claim: Claim, key: str | None, fence: int | None) -> StoredEntry:
-        """One commit: the reversal's entry pending, the original `reverting`. Raises `Refused` when somebody was faster."""
+    async def _claim(
+        self, ready: Ready, claim: Claim, key: str | None, fence: int | None
+    ) -> tuple[StoredEntry, StoredEntry]:
+        """One commit: the reversal's entry pending, the original `reverting`; both as they stand then.
+
+        Raises `ClaimMoved` when somebody was faster.
+        """
         original = ready.stored
         pending = bodies.reversal_body(original, claim, await self._vault.keys(original.campaign))
         reverting = bodies.standing_body(original, "reverting", claim.plan)
@@ -205,12 +216,27 @@ class Stepping:
             holds=Holds(original.campaign, checked=list(claim.expected), owner=claim.plan),
         )
         try:
-            await self._journal.append(unit)
+            first, second = (await self._journal.append(unit)).records
         except Refused as refused:
             raise ClaimMoved(f"{refused.reason}: {refused.detail}") from refused
-        claimed = await self._reader.entry(claim.reversal)
-        assert claimed is not None
-        return claimed
+        assert first.label is not None
+        claimed = StoredEntry(
+            id=claim.reversal,
+            run=original.run,
+            campaign=original.campaign,
+            status="pending",
+            serial_key=key,
+            write=True,
+            kind="reversal",
+            reverts=original.id,
+            label=first.label,
+            view_seq=first.seq,
+            body=pending,
+            lease_until=None,
+            created_at=first.at,
+            concluded_at=None,
+        )
+        return claimed, replace(original, status="reverting", view_seq=second.seq, body=reverting)
 
     async def _broken_chain(self, original: StoredEntry) -> str | None:
         """Why a reversal cannot be taken back: what it took back is not taken back any more. None for all others."""
@@ -249,6 +275,9 @@ class Stepping:
             await asyncio.sleep(_PAUSE)
         step = next(step for step in reversal.decided.plan.steps if step.entry == entry.id)
         return await self._try(reversal, step)
+
+    def _word(self, reversal: Reversal, step: Step) -> Word:
+        return Word(reversal.decided.by, reversal.authorities.get(step.entry, "none"), reversal.now)
 
     async def _claim_on(self, entry: str) -> StoredEntry | None:
         id_ = await self._pool.fetchval(
