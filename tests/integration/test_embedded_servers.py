@@ -130,6 +130,17 @@ class TestPostgres:
         async with server:
             await (await asyncpg.connect(server.url)).close()
 
+    async def test_a_predecessor_that_is_just_ending_is_waited_for(self, start_postgres) -> None:
+        """Two servers on one folder would corrupt it."""
+        first = await start_postgres()
+        second = EmbeddedPostgres(first.folder, settings=TEST_SETTINGS, trust=True)
+        starting = asyncio.create_task(second.start())
+        _, waiting = await asyncio.wait((starting,), timeout=0.1)
+        assert waiting
+        await first.stop()
+        await starting
+        await second.stop()
+
     async def test_a_predecessor_that_does_not_end_is_named(self, tmp_path: Path) -> None:
         """A server of an earlier start that lives on is never joined by a second one on the same folder."""
         with (

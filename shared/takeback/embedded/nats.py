@@ -3,14 +3,14 @@
 import json
 import secrets
 import shutil
-import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from takeback.embedded.binaries import nats_server
 from takeback.embedded.predecessor import HAS_PROCFS, wait_until_gone
-from takeback.embedded.process import ServerProcess, listens, on_free_port
+from takeback.embedded.process import ServerProcess, listens
+from takeback.embedded.server import EmbeddedServer
 
 # `services` may do everything. `subscriber` is for other systems: it hears what happened and says nothing.
 # `tools` is for tool servers on the bus: it serves requests below `tools.` and answers them, and nothing else.
@@ -21,17 +21,11 @@ PERMISSIONS: Mapping[str, Mapping[str, Any] | None] = {
 }
 
 
-class EmbeddedNats:
-    """One nats-server under `folder` (`jetstream/`, `passwords.json`, `nats.log`), on 127.0.0.1 only.
+class EmbeddedNats(EmbeddedServer):
+    """One nats-server with its streams in `jetstream/` and its users' passwords in `passwords.json`.
 
-    `url` is the services' own, `subscriber_url` and `tools_url` carry the restricted users. It may be started again
-    after a stop, on the same port. Raises ServerNotFound, ServerDidNotStart.
+    `url` is the services' own, `subscriber_url` and `tools_url` carry the restricted users.
     """
-
-    def __init__(self, folder: Path, *, port: int | None = None) -> None:
-        self.folder = folder.resolve()
-        self._port = port
-        self._process: ServerProcess | None = None
 
     @property
     def url(self) -> str:
@@ -48,41 +42,9 @@ class EmbeddedNats:
         """For tool servers on the bus: serves `tools.>`."""
         return self._url_of("tools")
 
-    @property
-    def pid(self) -> int:
-        """The server's process id."""
-        return self._running().pid
-
-    @property
-    def running(self) -> bool:
-        """Whether it was started and has not ended."""
-        return self._process is not None and self._process.running
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Start it and return once it takes connections. JetStream's data from before is there."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        await self._wait_for_predecessor()
-        self._port = await on_free_port(self._port, self._start_on)
-
-    async def stop(self) -> None:
-        """Stop it; what JetStream acknowledged is on disk. Harmless when it is not running."""
-        if self._process is not None:
-            await self._process.stop()
-
-    async def kill(self) -> None:
-        """End it as a crash would."""
-        await self._running().stop(signal.SIGKILL)
-
     def forget_streams(self) -> None:
         """Delete all JetStream data. Only while it is stopped: RuntimeError otherwise."""
-        if self._process is not None and self._process.running:
+        if self.running:
             raise RuntimeError("stop the server before its data is deleted")
         shutil.rmtree(self.folder / "jetstream", ignore_errors=True)
 
@@ -94,7 +56,7 @@ class EmbeddedNats:
         (self.folder / "pid").write_text(str(self._process.pid))
         await self._process.wait_until(lambda: listens(port, greeting=b"INFO "))
 
-    async def _wait_for_predecessor(self) -> None:
+    async def _prepare(self) -> None:
         pid = self.folder / "pid"
         if pid.exists() and HAS_PROCFS:
             await wait_until_gone("nats-server", int(pid.read_text() or 0), self._config)
@@ -103,13 +65,8 @@ class EmbeddedNats:
     def _config(self) -> Path:
         return self.folder / "nats.conf"
 
-    def _running(self) -> ServerProcess:
-        if self._process is None:
-            raise RuntimeError("nats-server has not been started")
-        return self._process
-
     def _url_of(self, user: str) -> str:
-        return f"nats://{user}:{self._passwords()[user]}@127.0.0.1:{self._port}"
+        return f"nats://{user}:{self._passwords()[user]}@127.0.0.1:{self.port}"
 
     def _passwords(self) -> dict[str, str]:
         kept = self.folder / "passwords.json"

@@ -9,12 +9,13 @@ import subprocess
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from takeback.embedded.binaries import postgres_bin
 from takeback.embedded.errors import EmbeddedServerError
 from takeback.embedded.predecessor import HAS_PROCFS, wait_until_gone
-from takeback.embedded.process import ServerProcess, on_free_port
+from takeback.embedded.process import ServerProcess
+from takeback.embedded.server import EmbeddedServer
 
 OWNER = "takeback"
 DATABASE = "takeback"
@@ -39,14 +40,14 @@ JOURNAL_SETTINGS: Mapping[str, str] = {
 }
 
 
-class EmbeddedPostgres:
-    """One PostgreSQL cluster under `folder` (`data/`, `password`, `postgres.log`), on 127.0.0.1 only.
+class EmbeddedPostgres(EmbeddedServer):
+    """One PostgreSQL cluster in `data/`, its owner's password in `password`.
 
-    `url` names its owner, a superuser, and the database `takeback`. `settings` come on top of `JOURNAL_SETTINGS`.
-    With `trust` no role needs a password (for tests).
-    Use as an async context manager, or call `start` and `stop`; it may be started again after a stop, on the same
-    port, with its data. Raises ServerNotFound, ServerDidNotStart, EmbeddedServerError.
+    `url` names its owner, a superuser, and the database `takeback`. *settings* come on top of `JOURNAL_SETTINGS`. With
+    *trust* no role needs a password (for tests).
     """
+
+    stop_signal = signal.SIGINT  # fast shutdown: open transactions are rolled back, a checkpoint is written
 
     def __init__(
         self,
@@ -56,58 +57,25 @@ class EmbeddedPostgres:
         settings: Mapping[str, str] | None = None,
         trust: bool = False,
     ) -> None:
-        self.folder = folder.resolve()
-        self._port = port
+        super().__init__(folder, port=port)
         self._trust = trust
         self._settings = {**JOURNAL_SETTINGS, **(settings or {})}
-        self._process: ServerProcess | None = None
 
     @property
     def url(self) -> str:
-        """Where it listens, with the owner's password. Raises RuntimeError before the first start."""
-        if self._port is None:
-            raise RuntimeError("PostgreSQL has not been started")
-        return f"postgresql://{OWNER}:{self._password()}@127.0.0.1:{self._port}/{DATABASE}"
+        """Where it listens, with the owner's password."""
+        password = (self.folder / "password").read_text().strip()
+        return f"postgresql://{OWNER}:{password}@127.0.0.1:{self.port}/{DATABASE}"
 
-    @property
-    def pid(self) -> int:
-        """The postmaster's process id."""
-        return self._running().pid
-
-    @property
-    def running(self) -> bool:
-        """Whether it was started and has not ended."""
-        return self._process is not None and self._process.running
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        """Make the cluster where there is none, start it, and return once it takes connections."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        bin_folder = postgres_bin()
-        prefix, identity = _as_no_root(self.folder)
+    async def _prepare(self) -> None:
+        self._bin = postgres_bin()
+        self._prefix, self._identity = _as_no_root(self.folder)
         if not (self._data / "PG_VERSION").exists():
-            await self._initdb(bin_folder, prefix, identity)
-        self._refuse_other_version(bin_folder)
+            await self._initdb()
+        self._refuse_other_version()
         await _clear_stale_lock(self._data)
-        command: list[str | Path] = [*prefix, bin_folder / "postgres", "-D", self._data]
-        self._port = await on_free_port(self._port, lambda port: self._start_on(port, command, identity))
 
-    async def stop(self) -> None:
-        """Fast shutdown: open transactions are rolled back, a checkpoint is written. Harmless when it has ended."""
-        if self._process is not None:
-            await self._process.stop(signal.SIGINT, seconds=60)
-
-    async def kill(self) -> None:
-        """End it as a crash would. The next start recovers what was committed."""
-        await self._running().stop(signal.SIGKILL)
-
-    async def _start_on(self, port: int, command: list[str | Path], identity: dict[str, Any]) -> None:
+    async def _start_on(self, port: int) -> None:
         options = {
             "listen_addresses": "127.0.0.1",
             "port": str(port),
@@ -115,11 +83,17 @@ class EmbeddedPostgres:
             **self._settings,
         }
         self._process = ServerProcess(
-            [*command, *(f"--{key}={value}" for key, value in options.items())],
+            [
+                *self._prefix,
+                self._bin / "postgres",
+                "-D",
+                self._data,  # a word of its own: a successor looks for it
+                *(f"--{key}={value}" for key, value in options.items()),
+            ],
             name="postgres",
             log=self.folder / "postgres.log",
             on_parent_death=signal.SIGQUIT,  # the journal's commits are on disk: end at once, recover at the next start
-            identity=identity,
+            identity=self._identity,
         )
         self._process.spawn()
         await self._process.wait_until(self._is_ready, seconds=60)
@@ -128,21 +102,13 @@ class EmbeddedPostgres:
     def _data(self) -> Path:
         return self.folder / "data"
 
-    def _running(self) -> ServerProcess:
-        if self._process is None:
-            raise RuntimeError("PostgreSQL has not been started")
-        return self._process
-
-    def _password(self) -> str:
-        return (self.folder / "password").read_text().strip()
-
     def _is_ready(self) -> bool:
         with contextlib.suppress(FileNotFoundError):
             lines = (self._data / "postmaster.pid").read_text().splitlines()
             return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
         return False
 
-    async def _initdb(self, bin_folder: Path, prefix: list[str], identity: dict[str, Any]) -> None:
+    async def _initdb(self) -> None:
         password_file = self.folder / "password"
         if not password_file.exists():
             password_file.touch(mode=0o600)
@@ -150,13 +116,13 @@ class EmbeddedPostgres:
         making = self.folder / "data.new"
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(mode=0o700)
-        if identity:
+        if self._identity:
             for path in (making, password_file):
-                shutil.chown(path, identity["user"], identity["group"])
+                shutil.chown(path, self._identity["user"], self._identity["group"])
         initdb = ServerProcess(
             [
-                *prefix,
-                bin_folder / "initdb",
+                *self._prefix,
+                self._bin / "initdb",
                 *("-D", making, "-U", OWNER, "-E", "UTF8", "--locale=C", "--no-sync", "--data-checksums"),
                 *(
                     "--auth-local=reject",
@@ -166,27 +132,27 @@ class EmbeddedPostgres:
             ],
             name="initdb",
             log=self.folder / "postgres.log",
-            identity=identity,
+            identity=self._identity,
         )
         initdb.spawn()
         await initdb.finish()
         create = subprocess.run(  # noqa: ASYNC221  a tenth of a second, once in the life of a folder
-            [*prefix, bin_folder / "postgres", "--single", "-D", making, "postgres"],
+            [*self._prefix, self._bin / "postgres", "--single", "-D", making, "postgres"],
             input=f"CREATE DATABASE {DATABASE} OWNER {OWNER};\n".encode(),
             capture_output=True,
             check=False,
-            **identity,
+            **self._identity,
         )
         if create.returncode:
             raise EmbeddedServerError(f"PostgreSQL could not make its database: {create.stderr.decode()}")
         making.rename(self._data)  # a start that was interrupted leaves data.new, never half a cluster
 
-    def _refuse_other_version(self, bin_folder: Path) -> None:
+    def _refuse_other_version(self) -> None:
         have = (self._data / "PG_VERSION").read_text().strip()
-        program = _major_version(bin_folder)
+        program = _major_version(self._bin)
         if have != program:
             raise EmbeddedServerError(
-                f"The data in {self._data} was written by PostgreSQL {have}, but {bin_folder} holds version {program}. "
+                f"The data in {self._data} was written by PostgreSQL {have}, but {self._bin} holds version {program}. "
                 "Nothing was changed. Install the matching version, or move the folder's data with pg_dump."
             )
 

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from takeback.embedded.errors import ServerDidNotStart
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 _POLL_SECONDS = 0.002
-_PORTS_TRIED = 5
 
 
 def free_port() -> int:
@@ -32,20 +31,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-async def on_free_port(port: int | None, start: Callable[[int], Awaitable[None]]) -> int:
-    """Start on *port*, or on a free one; a port that another program took in between is given up for the next one."""
-    if port is not None:
-        await start(port)
-        return port
-    for _ in range(_PORTS_TRIED - 1):
-        try:
-            return await on_free_port(free_port(), start)
-        except ServerDidNotStart as reason:
-            if "ddress already in use" not in str(reason):
-                raise
-    return await on_free_port(free_port(), start)
 
 
 def listens(port: int, *, greeting: bytes, say: bytes = b"") -> bool:

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
 from takeback.embedded.nats import EmbeddedNats
 from takeback.embedded.postgres import EmbeddedPostgres
+from takeback.embedded.server import EmbeddedServer
 from takeback.embedded.valkey import EmbeddedValkey
 
 POSTGRES = "TAKEBACK_POSTGRES_URL"
@@ -19,20 +19,6 @@ REDIS = "TAKEBACK_REDIS_URL"
 
 _WATCH_SECONDS = 0.25
 log = structlog.get_logger()
-
-
-class EmbeddedServer(Protocol):
-    """What the three have in common."""
-
-    @property
-    def running(self) -> bool:
-        """Whether it was started and has not ended."""
-
-    async def start(self) -> None:
-        """Start it, or start it again on the same port."""
-
-    async def stop(self) -> None:
-        """Stop it; harmless when it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
