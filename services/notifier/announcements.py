@@ -13,6 +13,7 @@ import nats.errors
 import nats.js.errors
 import structlog
 from nats.aio.client import Client
+from prometheus_client import Gauge
 
 from notifier import feed
 from takeback import json
@@ -20,6 +21,7 @@ from takeback.messages.events import Event
 from takeback.subjects import STREAM, TYPE_PREFIX, event_subject
 
 log = structlog.get_logger()
+DUE = Gauge("takeback_announcements_due", "Announcements that JetStream has not acknowledged yet")
 _BATCH = 100
 _ACK_SECONDS = 5.0
 _DUE = """
@@ -68,6 +70,7 @@ class Announcer:
             try:
                 while await self._publish_batch() == _BATCH:
                     pass
+                DUE.set(await self.due())
             except _LOST as error:
                 log.warning("announcements wait for the bus", error=str(error) or type(error).__name__)
 
@@ -96,3 +99,6 @@ class Announcer:
             stream=STREAM,
             headers={"Nats-Msg-Id": row["id"]},
         )
+        event = json.loads(row["event"])
+        entry = event["data"].get("invocationId") or event["data"].get("entry")
+        log.info("announced", type=row["type"], campaign=row["campaign"], run=event["subject"], entry=entry)
