@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Self
@@ -26,6 +27,10 @@ class Refused(Exception):
     def slug(self) -> str:
         """The last part of the problem's type, such as ``not-authorised``."""
         return str(self.problem.get("type", "")).rsplit("/", 1)[-1]
+
+
+class NothingCame(Exception):
+    """What was waited for did not happen in half a minute. Whatever did happen is in the journal."""
 
 
 class Caller:
@@ -109,13 +114,13 @@ class Caller:
         return await self.post(f"/v1/campaigns/{campaign}/interactions/{interaction}/undo", why)
 
     async def until(self, path: str, happened: Callable[[Answer], bool]) -> Answer:
-        """What stands at *path* as soon as *happened* says yes. Raises TimeoutError after half a minute."""
-        async with asyncio.timeout(WAIT_SECONDS):
-            while True:
-                found = await self.get(path)
-                if happened(found):
-                    return found
-                await asyncio.sleep(0.05)
+        """What stands at *path* as soon as *happened* says yes. Raises `NothingCame`."""
+        until = time.monotonic() + WAIT_SECONDS
+        while not happened(found := await self.get(path)):
+            if time.monotonic() > until:
+                raise NothingCame(f"{path} still says {found.get('status', found)} after {WAIT_SECONDS:.0f} seconds.")
+            await asyncio.sleep(0.05)
+        return found
 
     @asynccontextmanager
     async def listening(self, campaign: str) -> AsyncIterator[Heard]:
@@ -160,13 +165,17 @@ class Heard:
                 self._more.notify_all()
 
     async def first(self, kind: str, matches: Callable[[Answer], bool] = lambda _: True) -> Answer:
-        """The data of the first event of short type *kind* that *matches*; waits for it. Raises TimeoutError."""
-        async with asyncio.timeout(WAIT_SECONDS), self._more:
-            while True:
-                for heard, event in self.events:
-                    if heard == kind and matches(event["data"]):
-                        return dict(event["data"])
-                await self._more.wait()
+        """The data of the first event of short type *kind* that *matches*; waits for it. Raises `NothingCame`."""
+        try:
+            async with asyncio.timeout(WAIT_SECONDS), self._more:
+                while True:
+                    for heard, event in self.events:
+                        if heard == kind and matches(event["data"]):
+                            return dict(event["data"])
+                    await self._more.wait()
+        except TimeoutError:
+            had = ", ".join(dict.fromkeys(heard for heard, _ in self.events)) or "nothing"
+            raise NothingCame(f"No {kind} was heard in {WAIT_SECONDS:.0f} seconds, only {had}.") from None
 
 
 def _answer(response: httpx.Response) -> Answer:

@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 import uvicorn
 from starlette.responses import PlainTextResponse
@@ -15,24 +15,35 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp) -> AsyncIterator[str]:
-    """Serve *app* on 127.0.0.1; gives its URL."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        server = _Server(
-            uvicorn.Config(app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2)
-        )
-        task = asyncio.create_task(server.serve([bound]))
-        while not server.started:
+async def serving(*apps: ASGIApp) -> AsyncIterator[list[str]]:
+    """Serve each of *apps* on a port of its own on 127.0.0.1; gives their URLs, in order."""
+    with ExitStack() as sockets:
+        bound = [sockets.enter_context(socket.socket()) for _ in apps]
+        for each in bound:
+            each.bind(("127.0.0.1", 0))
+        servers = [
+            _Server(
+                uvicorn.Config(app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2)
+            )
+            for app in apps
+        ]
+        tasks = [asyncio.create_task(server.serve([at])) for server, at in zip(servers, bound, strict=True)]
+        try:
+            await _all_started(servers, tasks)
+            yield [f"http://127.0.0.1:{at.getsockname()[1]}" for at in bound]
+        finally:
+            for server in servers:
+                server.should_exit = True
+            await asyncio.gather(*tasks)
+
+
+async def _all_started(servers: list[_Server], tasks: list[asyncio.Task[None]]) -> None:
+    while not all(server.started for server in servers):
+        for task in tasks:
             if task.done():
                 task.result()
-                raise RuntimeError("the application did not start")
-            await asyncio.sleep(0.001)
-        try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await task
+                raise RuntimeError("An example's application did not start; its log says why.")
+        await asyncio.sleep(0.001)
 
 
 class RequireBearer:

@@ -67,10 +67,14 @@ def read_notes(folder: Path) -> dict[str, Any]:
 
 
 def write_notes(folder: Path, more: Mapping[str, Any]) -> None:
-    """Add to the notes. They hold the applications' own passwords: only the folder's owner reads them."""
+    """Add to the notes; a value of None strikes one out.
+
+    They hold the applications' own passwords: only the folder's owner reads them.
+    """
+    notes = {name: value for name, value in {**read_notes(folder), **more}.items() if value is not None}
     new = folder / f"{NOTES}.new"
     new.touch(mode=0o600)
-    new.write_text(json.dumps({**read_notes(folder), **more}, indent=2) + "\n")
+    new.write_text(json.dumps(notes, indent=2) + "\n")
     new.rename(folder / NOTES)
 
 

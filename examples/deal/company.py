@@ -23,9 +23,12 @@ async def prepare(connection: asyncpg.Connection[Any]) -> None:
 
 
 class Company:
-    """*crm* and *token*: the CRM's own API; *pool*: the other applications' database; *mailbox*: what was delivered."""
+    """*crm* and *token*: the CRM's own API; *pool*: the other applications' database.
 
-    def __init__(self, crm: str, token: str, pool: asyncpg.Pool[Any], mailbox: Path) -> None:
+    *mailbox*: the Maildir of what was delivered; None where another mail server has it.
+    """
+
+    def __init__(self, crm: str, token: str, pool: asyncpg.Pool[Any], mailbox: Path | None) -> None:
         self._crm = httpx.AsyncClient(base_url=crm, headers={"Authorization": f"Bearer {token}"})
         self._pool = pool
         self._mailbox = mailbox
@@ -70,14 +73,25 @@ class Company:
     async def delivered(self, to: str, last: str, *, seconds: float = 10) -> list[str]:
         """The subjects of what *to* has received, the oldest first, once the letter *last* has come.
 
-        Raises TimeoutError when it has not come in so many *seconds*.
+        Where another mail server keeps the letters: of what it has taken. Raises TimeoutError when *last* has not come
+        in so many *seconds*.
         """
         async with asyncio.timeout(seconds):
             while True:
-                subjects = [str(letter["Subject"]) for letter in letters(self._mailbox, to)]
+                subjects = await self._letters(to)
                 if last in subjects:
                     return subjects
                 await asyncio.sleep(0.02)
+
+    async def _letters(self, to: str) -> list[str]:
+        if self._mailbox is not None:
+            return [str(letter["Subject"]) for letter in letters(self._mailbox, to)]
+        rows = await self._pool.fetch(
+            "select subject, sent_at as at from mail.sent where recipient = $1 union all "
+            "select subject, posted_at from calendar.letters where recipient = $1 and posted_at is not null order by at",
+            to,
+        )
+        return [row["subject"] for row in rows]
 
     async def _ask(self, method: str, deal: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         answer = await self._crm.request(method, f"/deals/{deal}", json=body)

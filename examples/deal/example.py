@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import asyncpg
 import httpx
@@ -52,14 +53,15 @@ async def acme(installation: Installation) -> AsyncIterator[Guide]:
     finally:
         await connection.close()
     async with AsyncExitStack() as running:
-        mailbox = installation.folder.path / "mail"
-        smtp = installation.environ.get("TAKEBACK_SMTP_URL", "") or await running.enter_async_context(
-            mail_sink(mailbox)
-        )
+        smtp, mailbox = installation.environ.get("TAKEBACK_SMTP_URL", ""), None
+        if not smtp:
+            mailbox = str(installation.folder.path / "mail")
+            smtp = await running.enter_async_context(mail_sink(Path(mailbox)))
         servers, crm = await _applications(installation, Post(smtp), running)
-        write_notes(installation.folder.path, {**crm, "mailbox": str(mailbox)})
         await register(installation, PLAN, await _served(servers, installation.environ[SECRET], running))
-        yield _guide(installation, campaign, crm["crm"])
+        write_notes(installation.folder.path, {**crm, "mailbox": mailbox})
+        running.callback(write_notes, installation.folder.path, {"crm": None, "mailbox": None})
+        yield _guide(installation, campaign, crm["crm"], mailbox or "sent over TAKEBACK_SMTP_URL")
 
 
 async def _applications(
@@ -69,7 +71,7 @@ async def _applications(
     schemas = ("crm", "calendar", "payments", "mail", "capacity", "memory")
     pools = {name: await running.enter_async_context(pool(installation, name)) for name in schemas}
     token = read_notes(installation.folder.path).get("crmToken") or secrets.token_urlsafe(24)
-    crm = await running.enter_async_context(serving(crm_application(pools["crm"], token)))
+    [crm] = await running.enter_async_context(serving(crm_application(pools["crm"], token)))
     people = await running.enter_async_context(
         httpx.AsyncClient(base_url=crm, headers={"Authorization": f"Bearer {token}"})
     )
@@ -88,25 +90,22 @@ async def _applications(
 
 async def _served(servers: list[ToolServer], secret: str, running: AsyncExitStack) -> Mapping[str, dict[str, object]]:
     """Each tool server on a port of its own; how the recorder reaches it, with the secret that only the recorder has."""
-    reached: dict[str, dict[str, object]] = {}
-    for server in servers:
-        url = await running.enter_async_context(serving(server.http_app(secret=secret)))
-        reached[server.name] = {
-            "transport": "mcp",
-            "url": f"{url}/mcp",
-            "headers": {"Authorization": f"Bearer env:{SECRET}"},
-        }
-    return reached
+    urls = await running.enter_async_context(serving(*(server.http_app(secret=secret) for server in servers)))
+    headers = {"Authorization": f"Bearer env:{SECRET}"}
+    return {
+        server.name: {"transport": "mcp", "url": f"{url}/mcp", "headers": headers}
+        for server, url in zip(servers, urls, strict=True)
+    }
 
 
-def _guide(installation: Installation, campaign: str, crm: str) -> Guide:
+def _guide(installation: Installation, campaign: str, crm: str, mail: str) -> Guide:
     return Guide(
         title=PLAN.name,
         look={
             "campaign": f"{installation.urls.http}/v1/campaigns/{campaign}",
             "live stream": f"{installation.urls.http}/v1/campaigns/{campaign}/stream",
             "CRM": f"{crm}/deals",
-            "delivered mail": str(installation.folder.path / "mail"),
+            "delivered mail": mail,
         },
         tokens={OWNER: installation.token(OWNER), "sam": installation.token("sam")},
     )

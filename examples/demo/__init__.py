@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from examples.client import Refused
+from examples.client import NothingCame, Refused
 from examples.demo.cast import deal_cast, game_cast
 from examples.demo.deal import play_deal
 from examples.demo.fighter import play_fighter
@@ -35,12 +35,12 @@ def command(
     """Play both stories against the stack that runs on the data folder; where none runs, start one and stop it after."""
     try:
         run(_demo(data, secrets.randbelow(10_000) if seed is None else seed))
-    except (Refused, NoExamples) as reason:
+    except (Refused, NothingCame, NoExamples) as reason:
         fail(reason)
 
 
 async def play(installation: Installation, seed: int, console: Console) -> None:
-    """Both stories. Raises `Refused` where a service refuses what the story needs, and NoExamples."""
+    """Both stories. Raises `Refused` where a service refuses what the story needs, `NothingCame`, NoExamples."""
     tell = Telling(console)
     async with Stage(installation) as stage:
         await play_fighter(stage, game_cast(seed), tell)

@@ -34,8 +34,8 @@ class Stage:
     async def __aenter__(self) -> Self:
         if not {"game", "deal", "crm"} <= self._notes.keys():
             raise NoExamples(
-                f"The example campaigns were never opened on {self._installation.folder.path}. Nothing was played. "
-                "Start it without --no-examples: takeback serve"
+                f"The examples do not run on {self._installation.folder.path}. Nothing was played. Stop Takeback there "
+                "and start it without --no-examples."
             )
         self._pool = await self._exit.enter_async_context(
             asyncpg.create_pool(driver_url(self._installation.urls.postgres), min_size=1, max_size=4)
@@ -65,7 +65,8 @@ class Stage:
         """The company's own applications."""
         assert self._pool is not None
         notes = self._notes
-        company = Company(notes["crm"], notes["crmToken"], self._pool, Path(notes["mailbox"]))
+        mailbox = Path(notes["mailbox"]) if "mailbox" in notes else None
+        company = Company(notes["crm"], notes["crmToken"], self._pool, mailbox)
         return await self._exit.enter_async_context(company)
 
 

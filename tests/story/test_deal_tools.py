@@ -79,7 +79,7 @@ async def systems(database: str, tmp_path: Path) -> AsyncIterator[Systems]:
         mailbox = tmp_path / "mail"
         post = Post(await running.enter_async_context(mail_sink(mailbox)))
         await running.enter_async_context(posting_letters(pools["calendar"], post))
-        url = await running.enter_async_context(serving(crm_application(pools["crm"], TOKEN)))
+        [url] = await running.enter_async_context(serving(crm_application(pools["crm"], TOKEN)))
         people = await running.enter_async_context(
             httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"})
         )
@@ -213,7 +213,7 @@ async def test_an_example_server_refuses_whoever_is_not_the_recorder(systems: Sy
         "params": {"name": "update_deal", "arguments": {"dealId": DEAL, "stage": "Lost"}},
     }
     headers = {"Accept": "application/json, text/event-stream"}
-    async with serving(systems.servers["crm"].http_app(secret="the recorder's")) as url, httpx.AsyncClient() as agent:
+    async with serving(systems.servers["crm"].http_app(secret="the recorder's")) as [url], httpx.AsyncClient() as agent:
         for sent in ({}, {"Authorization": "Bearer guessed"}):
             answer = await agent.post(f"{url}/mcp", json=request, headers={**headers, **sent})
             assert answer.status_code == 401

@@ -1,14 +1,18 @@
 """`takeback demo`: everything that it tells is read back, so it changes with the seed."""
 
 import io
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from examples.demo import play
 from examples.demo.cast import DealCast, GameCast, deal_cast, game_cast
+from examples.opening import read_notes
+from takeback.data_folder import DataFolder
 from takeback.example import Installation
 
 SEEDS = (7, 2026)
@@ -52,8 +56,29 @@ async def test_the_telling_follows_the_seed(seed: int, installation: Installatio
 
 def test_the_command_plays_against_the_running_stack(installation: Installation) -> None:
     """Issue 2: `takeback demo` finds the folder's running stack through `urls.json`."""
-    command = [sys.executable, "-m", "takeback", "demo", "--data", str(installation.folder.path), "--seed", "5"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    told = demo(installation.folder.path, 5)
+    assert installation.urls.http in told
+    assert deal_cast(5).deal in told
+
+
+def test_where_nothing_runs_the_command_starts_a_stack_and_the_next_one_finds_its_campaigns(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """Issue 2: it stops what it started; the data folder survives, and the example campaigns are opened once."""
+    data = tmp_path / "data"
+    campaigns = []
+    for _ in range(2):
+        assert deal_cast(3).deal in demo(data, 3, TAKEBACK_POSTGRES_URL=postgres_url)
+        assert DataFolder(data).urls() is None
+        notes = read_notes(data)
+        campaigns.append((notes["game"], notes["deal"]))
+    assert campaigns[0] == campaigns[1]
+
+
+def demo(data: Path, seed: int, **more: str) -> str:
+    """What `takeback demo` prints."""
+    command = [sys.executable, "-m", "takeback", "demo", "--data", str(data), "--seed", str(seed)]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TAKEBACK_")}
+    done = subprocess.run(command, env=environ | more, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert installation.urls.http in done.stdout
-    assert deal_cast(5).deal in done.stdout
+    return done.stdout

@@ -86,8 +86,9 @@ async def test_the_owner_may_take_back_anybodys_turn(table: Table) -> None:
 
 async def test_a_member_of_both_campaigns_finds_nothing_across_them(table: Table) -> None:
     """G7: an entry of another campaign is 404, the same as what does not exist."""
-    deal = table.stage.campaign("deal")
-    owner_of_deal = await table.stage.seat("dana")
+    deal, both = table.stage.campaign("deal"), "dana"
+    await (await table.stage.seat(OWNER)).put(f"/v1/campaigns/{table.campaign}/members/{both}", {"role": "owner"})
+    owner_of_deal = await table.stage.seat(both)
     with pytest.raises(Refused) as across:
         await owner_of_deal.undo(deal, table.narrator.interaction)
     with pytest.raises(Refused) as nowhere:
