@@ -174,7 +174,9 @@ async def provision(nats_url: str) -> None:
 def logging_to(folder: DataFolder) -> Iterator[None]:
     """Write the log to the folder's `takeback.log`: the terminal is for what a person reads."""
     folder.path.mkdir(mode=0o711, parents=True, exist_ok=True)
-    with (folder.path / "takeback.log").open("a", buffering=1) as log:
+    path = folder.path / "takeback.log"
+    path.touch(mode=0o600)
+    with path.open("a", buffering=1) as log:
         configure_logging("takeback", stream=log)
         yield
 
