@@ -62,9 +62,12 @@ def router(
 
     @routes.get("/v1/runs/{run}/graph")
     async def graph(run: str, request: Request) -> Response:
-        facts, links = await planning.graph_seen(checked_id(run), await caller(request))
+        facts, edges = await planning.graph_seen(checked_id(run), await caller(request))
         return answer(
-            {"entries": [fact.entry.wire() for fact in in_order(facts)], "links": [link.wire() for link in links]}
+            {
+                "entries": [fact.entry.wire() for fact in in_order(facts)],
+                "links": [edge.link().wire() for edge in edges],
+            }
         )
 
     @routes.post("/v1/links/{link}/confirm")

@@ -47,8 +47,8 @@ class Confirming:
 
     async def _find(self, campaign: str, link: str) -> Link:
         for fact in await self._planning.store.facts(campaign, [entry_of_link(link) or ""]):
-            _, links = await self._planning.graph(campaign, fact.entry.run)
-            for found in links:
-                if found.id == link:
+            _, edges = await self._planning.graph(campaign, fact.entry.run)
+            for edge in edges:
+                if edge.entry == fact.id and (found := edge.link()).id == link:
                     return found
         raise not_found()

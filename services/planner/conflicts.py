@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,42 +39,52 @@ class Outlook:
     unseen: str | None = None
 
 
+class History:
+    """Who changed which record, in the order of time."""
+
+    def __init__(self, facts: Iterable[Fact]) -> None:
+        known = {fact.id: fact for fact in facts}
+        self._writers: dict[str, list[Fact]] = defaultdict(list)
+        for fact in in_order_of_time(known.values()):
+            for resource in fact.changed if fact.happened else ():
+                self._writers[resource].append(fact)
+
+    def expected_version(self, step: Fact, resource: str | None) -> str | None:
+        """The version at which *resource* stands if only what the journal knows, and has since cancelled out, happened to it.
+
+        Taken back calls leave a record as it was, at the version of their reversal (S6). Where anything else was written
+        after *step*, it is the version that *step* left.
+        """
+        version = _own_version(step, resource)
+        if resource is None or version is None:
+            return version
+        after = [fact for fact in self._writers[resource] if _later(fact, step)]
+        # What was reverted after the step was also written after it: else its reversal is news to the step.
+        reverted = {fact.id for fact in after if fact.entry.status == "reverted"}
+        if not all(fact.id in reverted or _cancels(fact, reverted) for fact in after):
+            return version
+        last = next((fact for fact in reversed(after) if fact.is_reversal), None)
+        effect = last.effect_on(resource) if last is not None else None
+        return effect.version if effect is not None and effect.version is not None else version
+
+
 def outlooks(steps: Sequence[Fact], observations: Observations, history: Iterable[Fact]) -> dict[str, Outlook]:
     """The outlook of each of *steps*, which stand in the order in which they will be taken back.
 
     *history* holds the entries of the campaign that changed these records. What an earlier step of the same plan takes back
     is no conflict for a later one (S11): the records are played through, step by step.
     """
-    writers = in_order_of_time(history)
+    written = History([*history, *steps])
     world: dict[tuple[str, str], dict[str, Any]] = {}
     changed_by: dict[tuple[str, str], str] = {}
     found: dict[str, Outlook] = {}
     for step in steps:
         if step.entry.status == "reverted":
-            found[step.id] = Outlook(next(iter(step.changed), None), expected_version(step, writers))
+            primary = next(iter(step.changed), None)
+            found[step.id] = Outlook(primary, written.expected_version(step, primary))
             continue
-        found[step.id] = _outlook(step, observations, writers, world, changed_by)
+        found[step.id] = _outlook(step, observations, written, world, changed_by)
     return found
-
-
-def expected_version(step: Fact, writers: Sequence[Fact], resource: str | None = None) -> str | None:
-    """The version at which the record stands if only what the journal knows, and has since cancelled out, happened to it.
-
-    Taken back calls leave a record as it was, at the version of their reversal (S6). Where anything else was written after
-    *step*, it is the version that *step* left. *resource* is its first record unless named.
-    """
-    primary = next(iter(step.changed), None)
-    resource = resource or primary
-    version = _own_version(step, resource, first=resource == primary)
-    if resource is None or version is None:
-        return version
-    after = [fact for fact in writers if resource in fact.changed and _later(fact, step) and fact.happened]
-    statuses = {fact.id: fact.entry.status for fact in [*writers, step]}
-    if not after or not all(_cancelled(fact, statuses) for fact in after):
-        return version
-    last = next((fact for fact in reversed(after) if fact.is_reversal), None)
-    effect = last.effect_on(resource) if last is not None else None
-    return effect.version if effect is not None and effect.version is not None else version
 
 
 def in_order_of_time(facts: Iterable[Fact]) -> list[Fact]:
@@ -84,7 +95,7 @@ def in_order_of_time(facts: Iterable[Fact]) -> list[Fact]:
 def _outlook(
     step: Fact,
     observations: Observations,
-    writers: Sequence[Fact],
+    written: History,
     world: dict[tuple[str, str], dict[str, Any]],
     changed_by: dict[tuple[str, str], str],
 ) -> Outlook:
@@ -101,7 +112,7 @@ def _outlook(
             state = world.setdefault(key, dict(seen.fields) if seen.exists else {})
             fields += _differing(step, resource, state)
             if key not in changed_by:
-                expected = expected_version(step, writers, resource)
+                expected = written.expected_version(step, resource)
                 moved = moved or (expected is not None and seen.version != expected)
         expects = expects or changed_by.get(key)
         changed_by[key] = step.id
@@ -109,7 +120,7 @@ def _outlook(
     seen = observations.get((step.entry.server, primary)) if primary is not None else None
     return Outlook(
         resource=primary,
-        if_version=expected_version(step, writers),
+        if_version=written.expected_version(step, primary),
         observed_version=seen.version if seen is not None else None,
         expects=expects,
         conflict=Conflict(fields=fields) if fields or moved else None,
@@ -133,11 +144,15 @@ def _same(one: Any, other: Any) -> bool:
     return json.dumps(one) == json.dumps(other)
 
 
-def _own_version(step: Fact, resource: str | None, *, first: bool) -> str | None:
+def _cancels(fact: Fact, reverted: Set[str]) -> bool:
+    return fact.is_reversal and fact.entry.status == "committed" and fact.entry.reverts in reverted
+
+
+def _own_version(step: Fact, resource: str | None) -> str | None:
     undo = step.entry.undo
     effect = step.effect_on(resource) if resource is not None else None
     left = effect.version if effect is not None else None
-    if first:
+    if resource == next(iter(step.changed), None):
         return undo.if_version or left
     return (undo.if_versions or {}).get(resource or "", left)
 
@@ -146,10 +161,3 @@ def _later(fact: Fact, step: Fact) -> bool:
     if fact.entry.run == step.entry.run:
         return fact.seq > step.seq
     return fact.at > step.at
-
-
-def _cancelled(fact: Fact, statuses: Mapping[str, str]) -> bool:
-    if fact.entry.status == "reverted":
-        return True
-    original = statuses.get(fact.entry.reverts or "")
-    return fact.is_reversal and fact.entry.status == "committed" and original == "reverted"

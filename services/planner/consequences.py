@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from planner.conflicts import Outlook, in_order_of_time
 from planner.fact import Fact
-from planner.graph import TARGET, Closure
+from planner.graph import TARGET
 from takeback import json
-from takeback.messages.plan import Consequence, UnresolvedEntry
+from takeback.messages.plan import Because, Consequence, UnresolvedEntry
 
 BINDING = frozenset({"declared", "host", "confirmed"})
 """Links that are known, not assumed: over these a broken entry blocks what builds on it (J11)."""
@@ -18,34 +18,25 @@ BINDING = frozenset({"declared", "host", "confirmed"})
 def consequences(
     steps: Sequence[Fact],
     outlooks: Mapping[str, Outlook],
-    closure: Closure,
+    because: Mapping[str, Sequence[Because]],
+    members: Sequence[Fact],
     unresolved: Sequence[UnresolvedEntry],
     history: Iterable[Fact],
 ) -> list[Consequence]:
     """For each step that is still to be run, what stays without it and what is lost by forcing it."""
-    names = {fact.id: fact.name for fact in closure.members}
+    names = {fact.id: fact.name for fact in members}
     broken = {item.entry for item in unresolved}
-    inside = {fact.id for fact in closure.members}
-    others = [fact for fact in in_order_of_time(history) if fact.id not in inside]
+    others = [fact for fact in in_order_of_time(history) if fact.id not in names]
+    waiting = {outlooks[step.id].expects: step for step in steps}
     found = []
     for step in steps:
         if step.entry.status == "reverted":
             continue
-        left_out = [_stays(step), *_stands_on_nothing(step, closure, names), *_meets_it(step, steps, outlooks)]
-        blocked = _blocked(step, closure, broken, names)
+        left_out = [_stays(step), *_stands_on_nothing(step, because[step.id], names), *_meets_it(waiting.get(step.id))]
+        blocked = _blocked(step, because[step.id], broken, names)
         overridden = _lost(step, outlooks[step.id], others) + _picked(step, outlooks[step.id])
         found.append(Consequence(entry=step.id, if_left_out=left_out + blocked, if_overridden=overridden))
     return found
-
-
-def blockers(step: str, closure: Closure, broken: Iterable[str]) -> list[str]:
-    """The *broken* entries that *step* is known to build on: its receipt will be `blocked` and name them (J11)."""
-    known_broken = set(broken)
-    return [
-        reason.entry
-        for reason in closure.because[step]
-        if reason.entry in known_broken and reason.entry != step and reason.source in BINDING
-    ]
 
 
 def _stays(step: Fact) -> str:
@@ -56,8 +47,8 @@ def _stays(step: Fact) -> str:
     return f"{effect.resource or 'The record'} keeps what {step.name} wrote: {kept}."
 
 
-def _stands_on_nothing(step: Fact, closure: Closure, names: Mapping[str, str]) -> list[str]:
-    grounds = [reason for reason in closure.because[step.id] if reason.source != TARGET]
+def _stands_on_nothing(step: Fact, because: Sequence[Because], names: Mapping[str, str]) -> list[str]:
+    grounds = [reason for reason in because if reason.source != TARGET]
     if not grounds:
         return []
     told = ", ".join(f"{names[reason.entry]} [{reason.source}]" for reason in grounds[:10])
@@ -65,18 +56,19 @@ def _stands_on_nothing(step: Fact, closure: Closure, names: Mapping[str, str]) -
     return [f"{step.name} may build on what is taken back: {told}{more}."]
 
 
-def _meets_it(step: Fact, steps: Sequence[Fact], outlooks: Mapping[str, Outlook]) -> list[str]:
+def _meets_it(other: Fact | None) -> list[str]:
+    if other is None:
+        return []
     return [
         f"{other.name} changed the same record before it: it will end as a conflict, unless it is left out or overridden too."
-        for other in steps
-        if outlooks[other.id].expects == step.id
     ]
 
 
-def _blocked(step: Fact, closure: Closure, broken: Iterable[str], names: Mapping[str, str]) -> list[str]:
+def _blocked(step: Fact, because: Sequence[Because], broken: Set[str], names: Mapping[str, str]) -> list[str]:
     return [
-        f"{step.name} is blocked in any case: it builds on {names[entry]}, which is unresolved."
-        for entry in blockers(step.id, closure, broken)
+        f"{step.name} is blocked in any case: it builds on {names[reason.entry]}, which is unresolved."
+        for reason in because
+        if reason.entry in broken and reason.source in BINDING
     ]
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from planner.fact import Fact, in_order
-from planner.links import strongest
-from takeback.messages.plan import Because, Link
+from planner.links import Edge, stronger
+from takeback.messages.plan import Because, LinkSource
+
+Dependents = dict[str, dict[str, LinkSource]]
+"""For each entry those that build on it directly, with the best source."""
 
 TARGET = "target"
 """The source that a target names for itself."""
@@ -17,14 +20,32 @@ TARGET = "target"
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """The targets and all that builds on them. *members* in a safe order: what builds on an entry stands before it."""
+    """The targets and all that builds on them. *members* in a safe order: what builds on an entry stands before it.
+
+    *grounds* has for each member the other members that it builds on, directly or through reads, with the best source.
+    """
 
     targets: Sequence[str]
     members: Sequence[Fact]
-    because: Mapping[str, Sequence[Because]]
+    grounds: Mapping[str, Mapping[str, LinkSource]]
+
+    def because(self, member: str, steps: Set[str]) -> list[Because]:
+        """Why *member* is here: itself where it is a target, then what it builds on, nearest first.
+
+        A default link is not told where a nearer one of *steps* that it builds on has one to the same entry: of a run
+        without declarations each step names the one before it, and nothing is told twice.
+        """
+        told = [Because(entry=member, source=TARGET)] if member in self.targets else []
+        covered: set[str] = set()
+        for entry, source in self.grounds[member].items():
+            if source != "default" or entry not in covered:
+                told.append(Because(entry=entry, source=source))
+                if entry in steps:
+                    covered.update(self.grounds[entry])
+        return told
 
 
-def closure(facts: Iterable[Fact], links: Sequence[Link], targets: Iterable[str]) -> Closure:
+def closure(facts: Iterable[Fact], edges: Iterable[Edge], targets: Iterable[str]) -> Closure:
     """Everything that has to go for *targets* to go.
 
     Reads pass dependence on and are no members. A reverted entry and its reversal cancel out: only as targets are they
@@ -32,15 +53,13 @@ def closure(facts: Iterable[Fact], links: Sequence[Link], targets: Iterable[str]
     """
     known = {fact.id: fact for fact in facts}
     wanted = [target for target in dict.fromkeys(targets) if not known[target].is_read]
-    dependents: dict[str, list[Link]] = defaultdict(list)
-    for link in strongest(links):
-        dependents[link.depends_on].append(link)
+    dependents: Dependents = defaultdict(dict)
+    for edge in edges:
+        held = dependents[edge.depends_on]
+        held[edge.entry] = stronger(held[edge.entry], edge.source) if edge.entry in held else edge.source
     reached = _reach(known, dependents, wanted)
     members = safe_order(known[entry] for entry in reached if not known[entry].is_read)
-    because = _because(known, dependents, {fact.id for fact in members})
-    for target in wanted:
-        because[target].insert(0, Because(entry=target, source=TARGET))
-    return Closure(sorted(wanted), members, {fact.id: because[fact.id] for fact in members})
+    return Closure(sorted(wanted), members, _grounds(known, dependents, members))
 
 
 def safe_order(facts: Iterable[Fact]) -> list[Fact]:
@@ -65,14 +84,14 @@ def safe_order(facts: Iterable[Fact]) -> list[Fact]:
     return order
 
 
-def _reach(known: Mapping[str, Fact], dependents: Mapping[str, Sequence[Link]], targets: Sequence[str]) -> list[str]:
+def _reach(known: Mapping[str, Fact], dependents: Dependents, targets: Sequence[str]) -> list[str]:
     reached = dict.fromkeys(targets)
     pending = [target for target in targets if known[target].entry.status != "reverted"]
     while pending:
-        for link in dependents.get(pending.pop(), ()):
-            if link.entry not in reached and _may_be_drawn_in(known[link.entry]):
-                reached[link.entry] = None
-                pending.append(link.entry)
+        for entry in dependents.get(pending.pop(), ()):
+            if entry not in reached and _may_be_drawn_in(known[entry]):
+                reached[entry] = None
+                pending.append(entry)
     return list(reached)
 
 
@@ -80,26 +99,26 @@ def _may_be_drawn_in(fact: Fact) -> bool:
     return fact.happened and not fact.is_reversal and fact.entry.status != "reverted"
 
 
-def _because(
-    known: Mapping[str, Fact], dependents: Mapping[str, Sequence[Link]], members: set[str]
-) -> dict[str, list[Because]]:
-    """For each member the other members that it builds on, through reads or directly."""
-    because: dict[str, list[Because]] = {member: [] for member in members}
-    for member in in_order(known[entry] for entry in members):
+def _grounds(
+    known: Mapping[str, Fact], dependents: Dependents, members: Sequence[Fact]
+) -> dict[str, dict[str, LinkSource]]:
+    """For each member the members that it builds on; the later ones first, for *members* stand so."""
+    grounds: dict[str, dict[str, LinkSource]] = {member.id: {} for member in members}
+    for member in members:
         if member.entry.status == "reverted":
             continue
         seen: set[str] = set()
-        pending = deque(dependents.get(member.id, ()))
+        pending = deque([member.id])
         while pending:
-            link = pending.popleft()
-            if link.entry in seen or link.entry not in known:
-                continue
-            seen.add(link.entry)
-            if link.entry in members:
-                because[link.entry].append(Because(entry=member.id, source=link.source))
-            elif known[link.entry].is_read:
-                pending.extend(dependents.get(link.entry, ()))
-    return because
+            for entry, source in dependents.get(pending.popleft(), {}).items():
+                if entry in seen:
+                    continue
+                seen.add(entry)
+                if entry in grounds:
+                    grounds[entry][member.id] = source
+                elif known[entry].is_read:
+                    pending.append(entry)
+    return grounds
 
 
 def _instant(fact: Fact) -> float:

@@ -6,9 +6,11 @@ Links stay inside a run; entries of other runs appear in a plan as readers, and 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from planner.fact import Fact, in_order
 from takeback.messages.plan import Link, LinkSource
@@ -25,20 +27,58 @@ class Confirmation:
     at: datetime
 
 
-def links_of(facts: Iterable[Fact], confirmations: Iterable[Confirmation] = ()) -> list[Link]:
+class Edge(NamedTuple):
+    """A link before anybody wants to read it: a long run has very many."""
+
+    entry: str
+    depends_on: str
+    origin: LinkSource
+    resource: str | None = None
+    confirmation: Confirmation | None = None
+
+    @property
+    def source(self) -> LinkSource:
+        """How the link is known: what a person confirmed outranks where it came from."""
+        return self.origin if self.confirmation is None else "confirmed"
+
+    def link(self) -> Link:
+        """The edge as it stands on the wire."""
+        word = self.confirmation
+        return Link.model_construct(
+            id=link_id(self.entry, self.depends_on, self.origin, self.resource),
+            entry=self.entry,
+            depends_on=self.depends_on,
+            source=self.source,
+            resource=self.resource,
+            confirmed_by=word.by if word is not None else None,
+            confirmed_at=word.at if word is not None else None,
+        )
+
+
+def edges_of(facts: Iterable[Fact], confirmations: Iterable[Confirmation] = ()) -> list[Edge]:
     """Every link of one run's *facts*, in the order of the later entry, then of the earlier one.
 
     A reversal builds on what it takes back and is linked to nothing else; what never happened is linked to nothing.
     """
-    confirmed = {confirmation.link: confirmation for confirmation in confirmations}
-    links: list[Link] = []
-    earlier: list[Fact] = []
+    confirmed: dict[tuple[str, str], list[Confirmation]] = defaultdict(list)
+    for confirmation in confirmations:
+        confirmed[confirmation.entry, confirmation.depends_on].append(confirmation)
+    edges: list[Edge] = []
+    earlier: list[_Seen] = []
     for fact in in_order(fact for fact in facts if fact.happened):
+        seen = _Seen(fact)
         if not fact.is_reversal:
             for before in earlier:
-                links.extend(_confirmed(link, confirmed) for link in _between(fact, before))
-        earlier.append(fact)
-    return links
+                found = _between(seen, before)
+                words = confirmed.get((fact.id, before.fact.id))
+                edges += found if words is None else (_confirmed(edge, words) for edge in found)
+        earlier.append(seen)
+    return edges
+
+
+def links_of(facts: Iterable[Fact], confirmations: Iterable[Confirmation] = ()) -> list[Link]:
+    """The edges of one run as they stand on the wire."""
+    return [edge.link() for edge in edges_of(facts, confirmations)]
 
 
 def link_id(entry: str, depends_on: str, source: LinkSource, resource: str | None) -> str:
@@ -58,50 +98,43 @@ def replaces_default(fact: Fact) -> bool:
     return bool(fact.declared_uses) or fact.host.replaces_default
 
 
-def _between(fact: Fact, before: Fact) -> list[Link]:
-    changed = before.changed
-    links = [_link(fact, before, "declared", used) for used in fact.declared_uses if used in changed]
-    links += [_link(fact, before, "host", used) for used in fact.host.uses if used in changed]
-    if before.id in fact.host.depends_on:
-        links.append(_link(fact, before, "host"))
-    if _match(fact, before):
-        links.append(_link(fact, before, "inferred"))
-    if not replaces_default(fact):
-        links.append(_link(fact, before, "default"))
+class _Seen:
+    """What is asked of an entry again and again, for each one that came after it."""
+
+    def __init__(self, fact: Fact) -> None:
+        self.fact = fact
+        self.changed = frozenset(fact.changed)
+        self.declared_uses = fact.declared_uses
+        self.depends_on = frozenset(fact.host.depends_on)
+        self.arguments = frozenset(fact.matchable.arguments)
+        self.results = frozenset(fact.matchable.results)
+        self.replaces_default = replaces_default(fact)
+
+
+def _between(later: _Seen, before: _Seen) -> list[Edge]:
+    entry, earlier = later.fact.id, before.fact.id
+    edges = [Edge(entry, earlier, "declared", used) for used in later.declared_uses if used in before.changed]
+    edges += [Edge(entry, earlier, "host", used) for used in later.fact.host.uses if used in before.changed]
+    if earlier in later.depends_on:
+        edges.append(Edge(entry, earlier, "host"))
+    if before.results and not before.results.isdisjoint(later.arguments):
+        edges.append(Edge(entry, earlier, "inferred"))
+    if not later.replaces_default:
+        edges.append(Edge(entry, earlier, "default"))
     else:
         # Two writers of one record: whatever the later one read, the earlier cannot go back from under it (S4).
-        links += [_link(fact, before, "default", resource) for resource in fact.changed if resource in changed]
-    return links
+        edges += [Edge(entry, earlier, "default", resource) for resource in sorted(later.changed & before.changed)]
+    return edges
 
 
-def _match(fact: Fact, before: Fact) -> bool:
-    return not set(before.matchable.results).isdisjoint(fact.matchable.arguments)
+def _confirmed(edge: Edge, words: Sequence[Confirmation]) -> Edge:
+    link = link_id(edge.entry, edge.depends_on, edge.origin, edge.resource)
+    return next((edge._replace(confirmation=word) for word in words if word.link == link), edge)
 
 
-def _link(fact: Fact, before: Fact, source: LinkSource, resource: str | None = None) -> Link:
-    return Link(
-        id=link_id(fact.id, before.id, source, resource),
-        entry=fact.id,
-        depends_on=before.id,
-        source=source,
-        resource=resource,
-    )
-
-
-def _confirmed(link: Link, confirmed: Mapping[str, Confirmation]) -> Link:
-    if (word := confirmed.get(link.id)) is None:
-        return link
-    return link.model_copy(update={"source": "confirmed", "confirmed_by": word.by, "confirmed_at": word.at})
-
-
-def strongest(links: Sequence[Link]) -> list[Link]:
-    """One link for each pair of entries: the one that is known best."""
-    best: dict[tuple[str, str], Link] = {}
-    for link in links:
-        pair = (link.entry, link.depends_on)
-        if pair not in best or _STRENGTH[link.source] > _STRENGTH[best[pair].source]:
-            best[pair] = link
-    return list(best.values())
+def stronger(one: LinkSource, other: LinkSource) -> LinkSource:
+    """Of two sources of one link the one that is known better."""
+    return max(one, other, key=_STRENGTH.__getitem__)
 
 
 _STRENGTH: Mapping[LinkSource, int] = {"default": 0, "inferred": 1, "host": 2, "declared": 3, "confirmed": 4}

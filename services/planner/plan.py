@@ -14,7 +14,16 @@ from planner.graph import Closure
 from planner.readers import blind_spots, read_since
 from takeback import json
 from takeback.messages.campaign import Memory
-from takeback.messages.plan import NotReversible, Plan, ReadSince, SideEffect, Step, Suggestion, UnresolvedEntry
+from takeback.messages.plan import (
+    Because,
+    NotReversible,
+    Plan,
+    ReadSince,
+    SideEffect,
+    Step,
+    Suggestion,
+    UnresolvedEntry,
+)
 from takeback.standing import standing
 
 
@@ -38,10 +47,12 @@ def assemble(plan: str, campaign: str, closure: Closure, world: World) -> Plan:
     """The Reversal Plan named *plan*: what taking back the closure's targets means in *world*."""
     sections = {fact.id: _sorted(fact, world.now) for fact in closure.members}
     steps = [fact for fact in closure.members if sections[fact.id] is None]
+    runnable = {fact.id for fact in steps}
+    because = {fact.id: closure.because(fact.id, runnable) for fact in steps}
     ahead = outlooks(steps, world.observations, [*closure.members, *world.related])
     not_reversible = [found for found in sections.values() if isinstance(found, NotReversible)]
     unresolved = [found for found in sections.values() if isinstance(found, UnresolvedEntry)]
-    readers = read_since([fact for fact in closure.members if fact.entry.status != "reverted"], world.related)
+    readers = read_since(closure.members, world.related)
     made = Plan(
         id=plan,
         campaign=campaign,
@@ -49,8 +60,8 @@ def assemble(plan: str, campaign: str, closure: Closure, world: World) -> Plan:
         status="proposed",
         as_of=world.now,
         targets=list(closure.targets),
-        steps=[_step(fact, ahead[fact.id], closure, world.now) for fact in steps],
-        consequences=consequences(steps, ahead, closure, unresolved, world.related),
+        steps=[_step(fact, ahead[fact.id], because[fact.id], world.now) for fact in steps],
+        consequences=consequences(steps, ahead, because, closure.members, unresolved, world.related),
         not_reversible=not_reversible,
         unresolved=unresolved,
         read_since=readers,
@@ -114,7 +125,7 @@ def _sorted(fact: Fact, now: datetime) -> NotReversible | UnresolvedEntry | None
     return None
 
 
-def _step(fact: Fact, outlook: Outlook, closure: Closure, now: datetime) -> Step:
+def _step(fact: Fact, outlook: Outlook, because: Sequence[Because], now: datetime) -> Step:
     undo = fact.entry.undo
     return Step(
         entry=fact.id,
@@ -129,7 +140,7 @@ def _step(fact: Fact, outlook: Outlook, closure: Closure, now: datetime) -> Step
         conflict=outlook.conflict,
         needs_person=standing(fact.entry, now).needs_person,
         via=undo.via,
-        because=list(closure.because[fact.id]),
+        because=list(because),
     )
 
 

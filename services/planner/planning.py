@@ -12,7 +12,7 @@ from planner.conflicts import Observed
 from planner.fact import Fact, with_unsettled
 from planner.folding import PlanState, fold
 from planner.graph import Closure, closure
-from planner.links import links_of
+from planner.links import Edge, edges_of
 from planner.plan import World, assemble, steps_of
 from planner.store import Store
 from takeback.auth import Caller
@@ -20,7 +20,7 @@ from takeback.errors import invalid, not_found
 from takeback.ids import new_id
 from takeback.inbox import Inbox
 from takeback.messages.entry import Entry
-from takeback.messages.plan import Link, Plan, PlanRequest
+from takeback.messages.plan import Plan, PlanRequest
 from takeback.metrics import PLANS
 from takeback.rpc import Rpc
 from takeback.subjects import RPC_APPEND, RPC_OBSERVE
@@ -146,7 +146,7 @@ class Planning:
         assert state is not None
         return state
 
-    async def graph_seen(self, run: str, caller: Caller) -> tuple[list[Fact], list[Link]]:
+    async def graph_seen(self, run: str, caller: Caller) -> tuple[list[Fact], list[Edge]]:
         """The graph of *run* as of now for a member of its campaign; the one 404 for everybody else."""
         campaign = await self.store.campaign_of_run(run)
         if campaign is None:
@@ -158,12 +158,14 @@ class Planning:
         await self.store.require(campaign, caller)
         return await self.graph(campaign, run, now)
 
-    async def graph(self, campaign: str, run: str, now: Now | None = None) -> tuple[list[Fact], list[Link]]:
-        """The entries of *run* and the links between them."""
-        facts = await self.store.facts_of_runs(campaign, [run])
+    async def graph(
+        self, campaign: str, run: str, now: Now | None = None, *, from_seq: int = 0
+    ) -> tuple[list[Fact], list[Edge]]:
+        """The entries of *run* from *from_seq* on, and the links between them."""
+        facts = await self.store.facts_of_run(campaign, run, from_seq)
         if now is not None:
             facts = with_unsettled(facts, [entry for entry in now.unsettled if entry.run == run])
-        return facts, links_of(facts, await self.store.confirmations(fact.id for fact in facts))
+        return facts, edges_of(facts, await self.store.confirmations(fact.id for fact in facts))
 
     async def _named(self, campaign: str, entries: Sequence[str], now: Now) -> list[str]:
         known = await self.store.facts(campaign, entries)
@@ -178,7 +180,7 @@ class Planning:
     async def _of_run(self, campaign: str, run: str, now: Now) -> list[Fact]:
         if await self.store.campaign_of_run(run) != campaign:
             raise not_found()
-        known = await self.store.facts_of_runs(campaign, [run])
+        known = await self.store.facts_of_run(campaign, run)
         return with_unsettled(known, [entry for entry in now.unsettled if entry.run == run])
 
     async def _closure(self, campaign: str, targets: Sequence[str], now: Now) -> Closure:
@@ -186,12 +188,14 @@ class Planning:
             await self.store.facts(campaign, targets), [entry for entry in now.unsettled if entry.id in targets]
         )
         facts: list[Fact] = []
-        links: list[Link] = []
+        edges: list[Edge] = []
         for run in sorted({fact.entry.run for fact in named}):
-            run_facts, run_links = await self.graph(campaign, run, now)
+            first = min(fact.seq for fact in named if fact.entry.run == run)
+            # Links lead to earlier entries: what came before the first target has no part in it.
+            run_facts, run_edges = await self.graph(campaign, run, now, from_seq=first)
             facts += run_facts
-            links += run_links
-        return closure(facts, links, targets)
+            edges += run_edges
+        return closure(facts, edges, targets)
 
     async def _observe(self, campaign: str, steps: Sequence[Fact]) -> list[dict[str, Any]]:
         """What the records of *steps* hold now: each asked for once, told for every step that changed it."""

@@ -66,10 +66,12 @@ class Store:
             await self._pool.fetch(f"{_FACT} where e.campaign = $1 and e.entry = any($2)", campaign, list(entries))
         )
 
-    async def facts_of_runs(self, campaign: str, runs: Iterable[str]) -> list[Fact]:
-        """All entries of *runs*."""
+    async def facts_of_run(self, campaign: str, run: str, from_seq: int = 0) -> list[Fact]:
+        """The entries of *run*, those from *from_seq* on."""
         return _facts(
-            await self._pool.fetch(f"{_FACT} where e.campaign = $1 and e.run = any($2)", campaign, list(runs))
+            await self._pool.fetch(
+                f"{_FACT} where e.campaign = $1 and e.run = $2 and e.seq >= $3", campaign, run, from_seq
+            )
         )
 
     async def facts_of_interaction(self, campaign: str, interaction: str) -> list[Fact]:

@@ -78,6 +78,31 @@ def test_a_reverted_dependent_is_left_away_with_its_reversal() -> None:
     assert plan.steps[0].conflict is None
 
 
+def test_a_reversal_of_what_was_there_before_the_step_is_news_to_it() -> None:
+    """G8: e1 was taken back from under e2, so the record no longer stands as e2 left it."""
+    first = fact(1, resource=DEAL, status="reverted")
+    second = fact(2, resource=DEAL, old="set by 1")
+    back = fact(3, resource=DEAL, kind="reversal", old="set by 2", new="before", reverts=first.id)
+    (step,) = planned([first, second, back], [second.id]).steps
+    assert (step.if_version, step.observed_version) == ("v2", "v3")
+    assert step.conflict is not None
+
+
+def test_without_declarations_each_step_names_the_nearest_that_it_builds_on() -> None:
+    """G4: nothing is told twice, so a long run's plan stays short."""
+    facts = [fact(n, resource=f"crm://deal/{n}") for n in range(1, 5)]
+    plan = planned(facts, [entry_id(1)])
+    told = {step.label: [reason.entry for reason in step.because] for step in plan.steps}
+    assert told == {"e4": [entry_id(3)], "e3": [entry_id(2)], "e2": [entry_id(1)], "e1": [entry_id(1)]}
+
+
+def test_a_nearer_entry_that_is_no_step_hides_nothing_behind_it() -> None:
+    """G8: e3 must still go before e1, though the mail between them stays."""
+    facts = [fact(1, resource=DEAL), fact(2, undo=Undo(kind="none")), fact(3, resource=NOTE)]
+    (last, _) = planned(facts, [entry_id(1)]).steps
+    assert [reason.entry for reason in last.because] == [entry_id(2), entry_id(1)]
+
+
 def test_a_reversal_can_be_taken_back_itself() -> None:
     """S12: it is an entry like any other."""
     first = fact(1, resource=DEAL, status="reverted")

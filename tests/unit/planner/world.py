@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from planner.conflicts import Observed
+from planner.conflicts import Observed, in_order_of_time
 from planner.fact import Fact
 from planner.graph import Closure, closure
-from planner.links import Confirmation, links_of
+from planner.links import Confirmation, edges_of
 from planner.plan import World, assemble
 from takeback.messages.entry import Before, Effect, Entry, FieldChange, Undo, Unresolved
 from takeback.messages.events import HostLinks, Matchable
@@ -92,18 +92,18 @@ def entry_id(number: int, run: str = "run_a") -> str:
 def closed(facts: Iterable[Fact], targets: Iterable[str], confirmations: Iterable[Confirmation] = ()) -> Closure:
     """What goes with *targets*."""
     facts, confirmations = list(facts), list(confirmations)
-    links = [
-        link
+    edges = [
+        edge
         for run in sorted({one.entry.run for one in facts})
-        for link in links_of([one for one in facts if one.entry.run == run], confirmations)
+        for edge in edges_of([one for one in facts if one.entry.run == run], confirmations)
     ]
-    return closure(facts, links, targets)
+    return closure(facts, edges, targets)
 
 
 def as_left(facts: Iterable[Fact]) -> dict[tuple[str, str], Observed]:
     """Every record as the last of *facts* that changed it left it."""
     seen: dict[tuple[str, str], Observed] = {}
-    for one in sorted(facts, key=lambda one: one.at):
+    for one in in_order_of_time(facts):
         for effect in one.effects if one.happened else ():
             if effect.resource is not None and not one.is_read:
                 key = (one.entry.server, effect.resource)
