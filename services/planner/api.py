@@ -17,8 +17,8 @@ from takeback.errors import not_found
 from takeback.messages.plan import PlanDecision, PlanRequest, UndoRequest
 from takeback.web import answer, checked_id, read
 
-_LONGEST_WAIT_SECONDS = 60
-Wait = Annotated[float, Query(ge=0, le=_LONGEST_WAIT_SECONDS)]
+_LONGEST_WAIT_SECONDS = 120
+Wait = Annotated[float, Query(ge=0)]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
 
@@ -50,7 +50,7 @@ def router(
     @routes.post("/v1/plans/{plan}/decision")
     async def decide(plan: str, request: Request, wait: Wait = 0) -> Response:
         who, decision = await caller(request), await read(request, PlanDecision)
-        state = await decisions.decide(checked_id(plan), who, decision, wait)
+        state = await decisions.decide(checked_id(plan), who, decision, min(wait, _LONGEST_WAIT_SECONDS))
         record = state.record.wire() if state.record is not None else None
         return answer({"plan": state.plan.wire(), "record": record}, 200 if state.ended else 202)
 
