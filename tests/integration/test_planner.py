@@ -195,6 +195,18 @@ async def test_one_call_hands_the_plan_over_when_a_person_must_choose(lab: Plann
     assert [one["type"] for one in lab.journal.appended] == ["plan.proposed"]
 
 
+@pytest.mark.parametrize("status", ["reverting", "pending"])
+async def test_what_is_unsettled_is_handed_over_and_nothing_is_dispatched(lab: PlannerLab, status: str) -> None:
+    """G8, G9: a reversal that is in doubt or unverified, a call that still runs: unresolved, not irreversible."""
+    hit = await lab.committed(number=1)
+    entry = hit | {"status": status} | ({"id": "ent_running", "label": "e2"} if status == "pending" else {})
+    lab.journal.unsettled.append(entry)
+    answer = await lab.post("paladin", undo_of(hit["interaction"]))
+    assert answer.status_code == 409
+    assert [item["entry"] for item in answer.json()["plan"]["unresolved"]] == [entry["id"]]
+    assert [one["type"] for one in lab.journal.appended] == ["plan.proposed"]
+
+
 async def test_fifty_clicks_give_one_reversal(postgres_url: str, nats_url: str, tmp_path: Path) -> None:
     """G9: on two planners; 49 wait and hear already_reverted."""
     async with planner_lab(postgres_url, nats_url, tmp_path / "keys", planners=2) as lab:

@@ -188,6 +188,48 @@ async def test_what_a_teammate_changed_is_shown_and_not_overwritten(desk: Desk) 
     assert (row["stage"], row["title"]) == ("reopened", "Harbour")
 
 
+async def test_what_is_independent_goes_on_when_one_record_has_changed(desk: Desk) -> None:
+    """S15: the plan said so beforehand."""
+    deal = await desk.call(await desk.run(), "update_deal", dealId="D-881", stage="lost")
+    made = await desk.call(await desk.run(), "create_deal", title="Lighthouse")
+    await desk.crm.execute("update deals set stage = 'reopened' where id = 'D-881'")
+    plan = await desk.plan(deal["entry"]["id"], made["entry"]["id"])
+    assert {step["entry"]: step["conflict"] is not None for step in plan["steps"]} == {
+        deal["entry"]["id"]: True,
+        made["entry"]["id"]: False,
+    }
+    done = (await desk.decide(plan)).json()
+    assert done["plan"]["status"] == "partial"
+    outcomes = {receipt["entry"]: receipt["outcome"] for receipt in done["record"]["receipts"]}
+    assert outcomes == {deal["entry"]["id"]: "conflict", made["entry"]["id"]: "reverted"}
+    assert await desk.crm.fetchval("select count(*) from deals") == 1
+
+
+async def test_the_person_who_decides_is_in_the_record_and_not_the_agent_that_proposed(desk: Desk) -> None:
+    """S14, S9: an agent may propose; who took back what, and in what capacity, is in the receipt."""
+    hit = await desk.call(await desk.run(), "update_deal", dealId="D-881", stage="lost")
+    path = f"/v1/campaigns/{desk.campaign}/plans"
+    plan = await desk.ok("POST", path, {"entries": [hit["entry"]["id"]]}, sub="bot", kind="agent")
+    (receipt,) = (await desk.decide(plan)).json()["record"]["receipts"]
+    assert (receipt["approvedBy"], receipt["authority"]) == ("paul", "principal")
+
+
+async def test_a_mail_that_is_gone_is_named_and_the_rest_is_asked_about(desk: Desk) -> None:
+    """S10, G4: not reversible as declared, with a suggested remedy; the one call hands the plan over."""
+    run = await desk.run()
+    await desk.ok("PUT", f"/v1/campaigns/{desk.campaign}/policy", {"operations": {"crm/send_mail": "allow"}})
+    await desk.call(run, "update_deal", "turn-1", dealId="D-881", stage="lost")
+    mail = await desk.call(run, "send_mail", "turn-1", to="all@example.org", subject="We lost it")
+    answer = await desk.undo("turn-1")
+    assert answer.status_code == 409
+    plan = answer.json()["plan"]
+    assert [(item["entry"], item["reason"]) for item in plan["notReversible"]] == [(mail["entry"]["id"], "declared")]
+    assert [(item["kind"], item["entry"]) for item in plan["suggestions"]] == [("remedy", mail["entry"]["id"])]
+    assert await desk.stage() == "lost"
+    assert (await desk.decide(plan)).json()["plan"]["status"] == "completed"
+    assert await desk.stage() == "won"
+
+
 async def test_a_member_without_authority_is_refused_and_logged(desk: Desk) -> None:
     """G7."""
     run = await desk.run("rita")
