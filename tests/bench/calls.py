@@ -1,0 +1,88 @@
+"""A journaled call as a share of the composite floor: one caller, and 64 callers in 64 campaigns."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+
+from takeback.auth import issue_token
+from takeback.database import migrate, service_url
+from takeback.embedded import EmbeddedNats, EmbeddedPostgres, EmbeddedValkey
+from takeback.keys import ensure_keys
+from takeback.stack import provision
+from tests.bench.load import Measured, Target, run
+from tests.bench.tool import SUBJECT
+from tests.processes import TakebackProcess
+
+ROUNDS = 3
+CALLERS = 64
+
+
+async def measure(folder: Path, seconds: float) -> None:
+    """Prints both shares; *seconds* is the length of one of the rounds, which take turns."""
+    async with AsyncExitStack() as stack:
+        postgres = await stack.enter_async_context(EmbeddedPostgres(folder / "postgres"))
+        nats = await stack.enter_async_context(EmbeddedNats(folder / "nats"))
+        valkey = await stack.enter_async_context(EmbeddedValkey(folder / "valkey"))
+        keys = folder / "keys"
+        ensure_keys(keys)
+        passwords = {"TAKEBACK_RECORDER_PASSWORD": "bench"}
+        await migrate(postgres.url, passwords)
+        await provision(nats.url)
+        servers = {"TAKEBACK_NATS_URL": nats.url, "TAKEBACK_REDIS_URL": valkey.url, "TAKEBACK_KEYS_DIR": str(keys)}
+        floor_environ = servers | {"TAKEBACK_POSTGRES_URL": postgres.url}
+        environ = servers | {"TAKEBACK_POSTGRES_URL": service_url(postgres.url, "recorder", passwords)}
+        await stack.enter_async_context(TakebackProcess(nats.tools_url, module="tests.bench.tool"))
+        floor = await stack.enter_async_context(TakebackProcess(module="tests.bench.floor", environ=floor_environ))
+        recorder = await stack.enter_async_context(TakebackProcess("serve", "recorder", "--port", "0", environ=environ))
+        token = issue_token(keys / "token.pem", "bench", "human")
+        runs = await _open(recorder.url, token, CALLERS)
+        of_floor = [_target(floor.url, token, run) for run in runs]
+        of_takeback = [_target(recorder.url, token, run) for run in runs]
+        shares = []
+        for label, callers in (("c1", 1), (f"c{CALLERS}", CALLERS)):
+            await run(of_floor[:callers], seconds / 2)
+            await run(of_takeback[:callers], seconds / 2)
+            rounds = [
+                (await run(of_floor[:callers], seconds), await run(of_takeback[:callers], seconds))
+                for _ in range(ROUNDS)
+            ]
+            _tell(label, rounds)
+            shares.append(f"{label} {statistics.median(ours.rate / bare.rate for bare, ours in rounds):.0%}")
+        print(f"share of the composite floor: {', '.join(shares)}")
+
+
+async def _open(url: str, token: str, count: int) -> list[str]:
+    """A campaign, its tool server and an open run for each caller."""
+    async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as http:
+        runs = []
+        for number in range(count):
+            campaign = await _ok(http, "POST", "/v1/campaigns", {"name": f"bench {number}"})
+            server = {"transport": "nats", "subject": SUBJECT}
+            await _ok(http, "PUT", f"/v1/campaigns/{campaign['id']}/servers/bench", server)
+            wanted = {"agent": "bot", "model": "none", "principal": "bench"}
+            runs.append((await _ok(http, "POST", f"/v1/campaigns/{campaign['id']}/runs", wanted))["id"])
+        return runs
+
+
+async def _ok(http: httpx.AsyncClient, method: str, path: str, body: object) -> dict[str, str]:
+    response = await http.request(method, path, json=body)
+    response.raise_for_status()
+    answer: dict[str, str] = response.json()
+    return answer
+
+
+def _target(url: str, token: str, run_id: str) -> Target:
+    return Target(f"{url}/v1/runs/{run_id}/calls", token, run_id)
+
+
+def _tell(label: str, rounds: list[tuple[Measured, Measured]]) -> None:
+    for name, index in (("floor", 0), ("takeback", 1)):
+        picked = [pair[index] for pair in rounds]
+        print(
+            f"  {label:>4} {name:<9} {statistics.median(m.rate for m in picked):8.0f} calls/s"
+            f"   p50 {statistics.median(m.p50 for m in picked):7.2f} ms   p99 {statistics.median(m.p99 for m in picked):7.2f} ms"
+        )
