@@ -85,4 +85,4 @@ def _about(entry: Answer) -> Callable[[Answer], bool]:
 
 def _last_refusal(log: Answer, sub: str) -> str:
     item = next((item for item in log["items"] if item["sub"] == sub), None)
-    return f"{when(item['at'])}, {item['sub']}: {item['what']}" if item else "nothing"
+    return f"{when(item['at'])}, {item['sub']} tried to {item['what']}" if item else "nothing"
