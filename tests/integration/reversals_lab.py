@@ -48,8 +48,10 @@ AGENT = Caller("bot", "agent")
 
 SCHEMA = """
 create table docs (id text primary key, title text, body text, rev integer not null default 1);
+create table pages (id text primary key, doc text not null, rev integer not null default 1);
 create table effects (id bigint generated always as identity primary key, what text not null);
 insert into docs (id, title, body) select 'd' || n, 'title', 'body' from generate_series(1, 10) as n;
+insert into pages (id, doc) values ('p1', 'nowhere');
 """
 
 
@@ -93,7 +95,7 @@ async def recorder(environ: Mapping[str, str]) -> AsyncIterator[Recorder]:
         journal=journal,
         reader=reader,
         vault=vault,
-        serial=Serial(locks, pool, lease_seconds=3, wait_seconds=10),
+        serial=Serial(locks, lease_seconds=3, wait_seconds=10),
         campaigns=campaigns,
         ports=servers,
         signer=Signer.from_keys(keys),
@@ -224,6 +226,30 @@ def office(pool: asyncpg.Pool) -> Office:
     async def publish(tx: Any, doc_id: str) -> dict[str, Any]:
         """Publish a document; only ann, or an owner, may take it back."""
         await tx.execute("update docs set title = 'published', rev = rev + 1 where id = $1", doc_id)
+        return {"docId": doc_id}
+
+    page = server.record("office://page/{page_id}", version="rev")
+
+    @page.read
+    async def _(tx: Any, page_id: str) -> dict[str, Any] | None:
+        row = await tx.fetchrow("select doc, rev from pages where id = $1 for update", page_id)
+        return None if row is None else dict(row)
+
+    @page.restore
+    async def _(tx: Any, page_id: str, before: dict[str, Any]) -> None:
+        await tx.execute("update pages set doc = $2, rev = rev + 1 where id = $1", page_id, before["doc"])
+
+    @server.operation(record=[doc, page], window="P7D")
+    async def move(tx: Any, doc_id: str, page_id: str) -> dict[str, Any]:
+        """Move a page into a document: both are changed."""
+        await tx.execute("update docs set title = 'moved to', rev = rev + 1 where id = $1", doc_id)
+        await tx.execute("update pages set doc = $2, rev = rev + 1 where id = $1", page_id, doc_id)
+        return {}
+
+    @server.operation(record=doc, window="P7D", secret=["body"])
+    async def whisper(tx: Any, doc_id: str, body: str) -> dict[str, Any]:
+        """Write what not everybody may read."""
+        await tx.execute("update docs set body = $2, rev = rev + 1 where id = $1", doc_id, body)
         return {"docId": doc_id}
 
     return server

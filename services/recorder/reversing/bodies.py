@@ -196,13 +196,13 @@ def standing_body(stored: StoredEntry, status: str, plan: str | None = None, **c
     return {**stored.body, "entry": entry, **({"plan": plan} if plan is not None else {})}
 
 
-def reverted_body(stored: StoredEntry, claim: Claim, at: datetime) -> dict[str, Any]:
-    """The body of an entry that was taken back by *claim*, verified at *at*."""
+def reverted_body(stored: StoredEntry, claim: Claim, reversal: str, at: datetime) -> dict[str, Any]:
+    """The body of an entry that is taken back by the entry *reversal*, on the word of *claim*, verified at *at*."""
     return standing_body(
         stored,
         "reverted",
         claim.plan,
-        revertedBy=claim.reversal,
+        revertedBy=reversal,
         revertedAt=at,
         revertedByPerson=claim.approved_by,
         revertReason=claim.reason,

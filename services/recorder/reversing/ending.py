@@ -120,7 +120,7 @@ class Endings:
             bodies.change(own, serial_key=claimed.serial_key, expect=expect, concluded=status != "in_doubt"),
         ]
         if status == "committed":
-            body = bodies.reverted_body(original, claim, receipt.at)
+            body = bodies.reverted_body(original, claim, claim.reversal, receipt.at)
             records.append(bodies.about(run, campaign, original.id, "entry.reverted", body, published=True))
             changes.append(_settled(body, original, "reverting"))
             for above, restored, expected in await self._above(original, claim, receipt, own["entry"]):
@@ -156,7 +156,7 @@ class Endings:
                 undo = await self._resealed(claim.reversal, above, own["undo"])
                 changed.append((above, bodies.restored_body(above, claim.plan, versions, undo), "reverted"))
             else:
-                changed.append((above, bodies.reverted_body(above, claim, receipt.at), "committed"))
+                changed.append((above, bodies.reverted_body(above, claim, below.id, receipt.at), "committed"))
             below, comes_back = above, not comes_back
         return changed
 
