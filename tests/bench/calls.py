@@ -82,7 +82,7 @@ def _target(url: str, token: str, run_id: str) -> Target:
 def _tell(label: str, rounds: list[tuple[Measured, Measured]]) -> None:
     for name, index in (("floor", 0), ("takeback", 1)):
         picked = [pair[index] for pair in rounds]
-        print(
-            f"  {label:>4} {name:<9} {statistics.median(m.rate for m in picked):8.0f} calls/s"
-            f"   p50 {statistics.median(m.p50 for m in picked):7.2f} ms   p99 {statistics.median(m.p99 for m in picked):7.2f} ms"
+        rate, p50, p99 = (
+            statistics.median(values) for values in zip(*((m.rate, m.p50, m.p99) for m in picked), strict=True)
         )
+        print(f"  {label:>4} {name:<9} {rate:8.0f} calls/s   p50 {p50:7.2f} ms   p99 {p99:7.2f} ms")
