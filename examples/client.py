@@ -1,18 +1,26 @@
-"""One caller of Takeback's HTTP API: an agent, a person or a job, each with a token of its own."""
+"""One caller of Takeback's HTTP API: an agent, a person or a job, each with a token of its own.
+
+It does what every client should: a POST carries an idempotency key, and what may be tried again (503, or an answer that
+was lost on the way) is tried again under the same key. So nothing is ever done twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import httpx
 import httpx_sse
+import stamina
+
+from takeback.ids import new_id
 
 Answer = dict[str, Any]
 WAIT_SECONDS = 30.0
+BUSY = 503
 
 
 class Refused(Exception):
@@ -30,7 +38,7 @@ class Refused(Exception):
 
 
 class NothingCame(Exception):
-    """What was waited for did not happen in half a minute. Whatever did happen is in the journal."""
+    """What was waited for did not come in half a minute. Whatever did happen is in the journal."""
 
 
 class Caller:
@@ -49,16 +57,16 @@ class Caller:
         await self._http.aclose()
 
     async def get(self, path: str) -> Answer:
-        """The answer to a GET. Raises `Refused`."""
-        return _answer(await self._http.get(path))
+        """The answer to a GET. Raises `Refused`, `NothingCame`."""
+        return await self._ask("GET", path)
 
     async def post(self, path: str, body: Answer | None = None) -> Answer:
-        """The answer to a POST. Raises `Refused`."""
-        return _answer(await self._http.post(path, json=body or {}))
+        """The answer to a POST. Raises `Refused`, `NothingCame`."""
+        return await self._ask("POST", path, body or {}, {"Idempotency-Key": new_id("key")})
 
     async def put(self, path: str, body: Answer) -> Answer:
-        """The answer to a PUT. Raises `Refused`."""
-        return _answer(await self._http.put(path, json=body))
+        """The answer to a PUT. Raises `Refused`, `NothingCame`."""
+        return await self._ask("PUT", path, body)
 
     async def open_run(self, campaign: str, agent: str, *, model: str, principal: str) -> str:
         """Open a run of *agent* for *principal*; answers its id."""
@@ -139,6 +147,19 @@ class Caller:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
+    async def _ask(
+        self, method: str, path: str, body: Answer | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        try:
+            async for attempt in stamina.retry_context(
+                on=_may_be_tried_again, attempts=None, timeout=WAIT_SECONDS, wait_initial=0.05, wait_max=1
+            ):
+                with attempt:
+                    return _answer(await self._http.request(method, path, json=body, headers=headers))
+        except httpx.TransportError as error:
+            raise NothingCame(f"{method} {path} got no answer: {type(error).__name__} {error}.") from error
+        raise AssertionError("unreachable")
+
     async def _all(self, path: str) -> list[Answer]:
         items: list[Answer] = []
         following = path
@@ -176,6 +197,10 @@ class Heard:
         except TimeoutError:
             had = ", ".join(dict.fromkeys(heard for heard, _ in self.events)) or "nothing"
             raise NothingCame(f"No {kind} was heard in {WAIT_SECONDS:.0f} seconds, only {had}.") from None
+
+
+def _may_be_tried_again(error: Exception) -> bool:
+    return isinstance(error, httpx.TransportError) or (isinstance(error, Refused) and error.status == BUSY)
 
 
 def _answer(response: httpx.Response) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from takeback.toolserver import Call, PostgresStore, Record, ToolServer
 from takeback.toolserver.record import Tx
 
 log = structlog.get_logger()
+LOOK_SECONDS = 2.0
 
 
 def calendar_server(pool: asyncpg.Pool[Any]) -> ToolServer:
@@ -116,14 +118,16 @@ async def posting_letters(pool: asyncpg.Pool[Any], post: Post) -> AsyncIterator[
 
 async def _post_all(pool: asyncpg.Pool[Any], post: Post, written: asyncio.Event) -> None:
     while True:
-        await written.wait()
+        with contextlib.suppress(TimeoutError):  # the notice may be lost with its connection: look by itself, too
+            await asyncio.wait_for(written.wait(), LOOK_SECONDS)
         written.clear()
-        for letter in await pool.fetch("select * from letters where posted_at is null order by id"):
-            try:
-                await post.send(letter["recipient"], letter["subject"], letter["body"], f"letter-{letter['id']}")
-            except (aiosmtplib.SMTPException, OSError) as error:
-                log.warning("a letter waits", letter=letter["id"], error=str(error))
-                await asyncio.sleep(1)
-                written.set()
-                break
-            await pool.execute("update letters set posted_at = now() where id = $1", letter["id"])
+        try:
+            await _post_written(pool, post)
+        except (aiosmtplib.SMTPException, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            log.warning("letters wait for the next look", error=str(error))
+
+
+async def _post_written(pool: asyncpg.Pool[Any], post: Post) -> None:
+    for letter in await pool.fetch("select * from letters where posted_at is null order by id"):
+        await post.send(letter["recipient"], letter["subject"], letter["body"], f"letter-{letter['id']}")
+        await pool.execute("update letters set posted_at = now() where id = $1", letter["id"])

@@ -33,7 +33,7 @@ async def game_table(installation: Installation) -> AsyncIterator[Guide]:
     campaign = await open_campaign(installation, PLAN)
     async with pool(installation, "game") as connections:
         await Game(connections).prepare()
-        bus = await nats.connect(installation.urls.nats_tools, name="example table")
+        bus = await nats.connect(installation.urls.nats_tools, name="example table", max_reconnect_attempts=-1)
         try:
             service = await game_server(connections).serve_nats(bus, SUBJECT)
             await register(installation, PLAN, {"table": {"transport": "nats", "subject": SUBJECT}})
