@@ -6,9 +6,12 @@ import statistics
 import time
 from pathlib import Path
 
+import asyncpg
+
 from examples.client import Caller
 from examples.opening import read_notes
 from takeback.data_folder import DataFolder
+from takeback.database import driver_url
 from tests.processes import TakebackProcess
 
 TIMES = 40
@@ -21,7 +24,17 @@ async def measure(folder: Path) -> None:
     began = time.perf_counter()
     async with TakebackProcess("serve", "--data", str(folder), "--port", "0") as stack:
         print(f"warm start to ready: {time.perf_counter() - began:.2f} s")
-        await _approve_to_reverted(DataFolder(folder), stack.url, read_notes(folder)["game"])
+        data = DataFolder(folder)
+        await _add_adventure(data)
+        await _approve_to_reverted(data, stack.url, read_notes(folder)["game"])
+
+
+async def _add_adventure(folder: DataFolder) -> None:
+    urls = folder.urls()
+    assert urls is not None
+    connection = await asyncpg.connect(driver_url(urls.postgres))
+    await connection.execute("insert into game.adventures (id, title, episode) values ('bench', 'Bench', 'The gate')")
+    await connection.close()
 
 
 async def _approve_to_reverted(folder: DataFolder, url: str, campaign: str) -> None:
