@@ -49,7 +49,9 @@ class Telling:
 
     def line(self, text: str, style: str = "") -> None:
         """One line."""
-        self._console.print(Padding(f"[{style}]{escape(text)}[/]" if style else escape(text), (0, 0, 0, 2)))
+        self._console.print(
+            Padding(f"[{style}]{escape(text)}[/]" if style else escape(text), (0, 0, 0, 2), expand=False)
+        )
 
     def entry(self, entry: Answer) -> None:
         """One entry of the journal: what was done, what it changed, and whether it can be taken back."""
@@ -115,7 +117,7 @@ class Telling:
                 *(_version(receipt.get(key)) for key in ("expectedVersion", "versionBefore", "versionAfter")),
                 escape(" ".join(receipt.get("sideEffects") or []) or _NOTHING),
             )
-        self._console.print(Padding(table, (0, 0, 0, 2)))
+        self._console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
     def review(self, review: Answer, names: Names) -> None:
         """What can still be taken back, the earliest deadline first."""
@@ -143,14 +145,14 @@ class Telling:
                 state,
                 ", ".join(because) or _NOTHING,
             )
-        self._console.print(Padding(table, (0, 0, 0, 2)))
+        self._console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
     def _conflict(self, step: Answer, names: Names) -> None:
         self.line(f"Somebody changed {step['resource']} since ({names[step['entry']]}):", "yellow")
         table = _table("field", "before the agent", "the agent wrote", "now")
         for field in step["conflict"]["fields"]:
             table.add_row(field["field"], *(escape(short(field.get(key))) for key in ("was", "wrote", "now")))
-        self._console.print(Padding(table, (0, 0, 0, 4)))
+        self._console.print(Padding(table, (0, 0, 0, 4), expand=False))
 
     def _section(self, title: str, lines: list[str], style: str = "") -> None:
         if lines:
@@ -159,7 +161,9 @@ class Telling:
                 self._under(text, style)
 
     def _under(self, text: str, style: str = "") -> None:
-        self._console.print(Padding(f"[{style}]{escape(text)}[/]" if style else escape(text), (0, 0, 0, 5)))
+        self._console.print(
+            Padding(f"[{style}]{escape(text)}[/]" if style else escape(text), (0, 0, 0, 5), expand=False)
+        )
 
 
 def can_be_taken_back(entry: Answer) -> str:
