@@ -16,6 +16,7 @@ from typing import Any
 
 import asyncpg
 from nats.aio.client import Client
+from nats.errors import BadSubscriptionError
 from pydantic.alias_generators import to_camel
 
 from recorder import calls
@@ -152,6 +153,9 @@ class Office(ToolServer):
         match self.mode:
             case "lie":
                 return {"outcome": "reverted"}
+            case "unkeepable":
+                await super().undo(arguments)
+                return {"outcome": "reverted", "detail": "\x00", "sideEffects": ["\x00"]}
             case "gibberish":
                 return {"outcome": "compensated, more or less"}
             case "die":
@@ -266,6 +270,7 @@ class Lab:
     campaign: str
     run: str
     rpc: Rpc
+    service: Any
     plans: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     async def call(self, operation: str, *, principal: str | None = None, **arguments: Any) -> str:
@@ -449,10 +454,11 @@ async def lab_on(postgres_url: str, nats_url: str, redis_url: str, keys: Path, *
             await running.servers.put(campaign, OWNER, "office", NatsServer(transport="nats", subject="tools.office"))
             await running.campaigns.put_agent(campaign, OWNER, AGENT.sub, AgentRequest(memory="yes"))
             run = await running.runs.open(campaign, AGENT, RunRequest(agent="bot", model="m1", principal=PALADIN.sub))
-            yield Lab(running, environ, server, tables, campaign, run["id"], Rpc(running.client))
+            yield Lab(running, environ, server, tables, campaign, run["id"], Rpc(running.client), service)
     finally:
         server.go_on.set()
-        with contextlib.suppress(TimeoutError):
+        # Some tests closed it before, and some left an undo in it that never ends.
+        with contextlib.suppress(TimeoutError, BadSubscriptionError):
             async with asyncio.timeout(1):
                 await service.close()
         await bus.close()

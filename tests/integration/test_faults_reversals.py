@@ -10,12 +10,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import redis
 
 from takeback.auth import Caller
 from takeback.errors import Problem
 from takeback.messages.campaign import MemberRequest
 from takeback.messages.entry import ResolutionRequest
 from tests.integration.reversals_lab import (
+    APPROVER,
     OWNER,
     Lab,
     another_recorder,
@@ -25,6 +27,10 @@ from tests.integration.reversals_lab import (
 )
 
 ROUNDS = int(os.environ.get("TAKEBACK_FAULT_ROUNDS", "1"))
+
+
+async def _all_completed(lab: Lab) -> bool:
+    return not await lab.recorder.pool.fetchval("select count(*) from reversals where status <> 'completed'")
 
 
 @pytest.fixture
@@ -136,6 +142,42 @@ async def test_an_undo_that_dies_in_the_tool_server_is_gone_on_with_under_its_ke
 
     await eventually(settled)
     assert await lab.compensations("d1") == 1
+
+
+async def test_a_tool_server_that_is_away_is_said_and_the_entry_stays_as_it_was(lab: Lab) -> None:
+    """G8."""
+    entry = await lab.call("edit", doc_id="d1", title="wrong")
+    plan = await lab.propose(entry)
+    await lab.service.close()
+    await lab.approve(plan)
+    assert outcomes(await lab.record(plan)) == {entry: "failed"}
+    assert (await lab.entry(entry)).status == "committed"
+
+
+async def test_an_answer_that_the_journal_cannot_keep_is_worth_what_the_record_shows(lab: Lab) -> None:
+    """S8."""
+    entry = await lab.call("edit", doc_id="d1", title="wrong")
+    lab.office.mode = "unkeepable"
+    assert await lab.take_back(entry) == {entry: "reverted"}
+    assert await lab.doc("d1") == ("title", "body")
+
+
+async def test_a_redis_that_comes_back_empty_costs_a_retry_and_no_second_compensation(lab: Lab) -> None:
+    """J19: the lock orders, the journal decides."""
+    entry = await lab.call("edit", doc_id="d1", title="wrong")
+
+    async def emptied() -> None:
+        lab.office.during = None
+        with redis.Redis.from_url(lab.environ["TAKEBACK_REDIS_URL"]) as client:
+            client.flushall()
+        other = await lab.propose(entry)
+        await lab.approve(other, APPROVER)
+
+    lab.office.during = emptied
+    assert await lab.take_back(entry) == {entry: "reverted"}
+    assert await lab.compensations("d1") == 1
+    await eventually(lambda: _all_completed(lab))
+    assert len(lab.office.undone) == 1
 
 
 @pytest.mark.faults

@@ -27,6 +27,7 @@ from recorder.reversing.sealing import TOKEN_PATH, opened_effects
 from recorder.reversing.verification import differences, edited_by_others, unchanged
 from recorder.reversing.work import effects_of
 from recorder.toolport.port import NotSent, ToolPortError, ToolRefused, Unsupported
+from takeback import json
 from takeback.errors import Problem
 from takeback.extension import CallOutcome, Observation, UndoAnswer
 from takeback.messages.entry import Effect, Entry
@@ -155,7 +156,7 @@ class Dispatch:
             return Answered("none", detail=f"No answer within {self._deadline:g} seconds.")
         except Problem as problem:
             return Answered("not_sent", detail=problem.detail)
-        return Answered(said.outcome, said, said.detail)
+        return _kept(said)
 
     async def _token(self, original: StoredEntry) -> str:
         keys = await self._vault.keys(original.campaign)
@@ -214,6 +215,15 @@ class Dispatch:
 
     async def _names(self, original: StoredEntry) -> dict[str, str]:
         return await current_names(self._pool, original.campaign, record_names(original))
+
+
+def _kept(said: UndoAnswer) -> Answered:
+    """The answer, unless it holds what the journal cannot keep: that is as good as one that could not be read."""
+    try:
+        json.check(said.wire())
+    except Problem as problem:
+        return Answered("unknown", detail=f"The tool server's answer cannot be kept: {problem.detail}")
+    return Answered(said.outcome, said, said.detail)
 
 
 def record_names(original: StoredEntry) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from recorder.journal import JournalReader
 from recorder.reversing.work import effects_of
 from recorder.toolport.port import ToolPort, ToolPortError, ToolRefused, Unsupported
+from takeback import json
 from takeback.errors import Problem
 from takeback.extension import Observation
 from takeback.messages.entry import Entry
@@ -46,6 +47,7 @@ class Observer:
             port = await self._ports.port(campaign, server)
             async with asyncio.timeout(self._deadline):
                 observation = await port.observe(resource, entry=entry, deadline=self._deadline)
+            json.check(observation.fields)
         except (Unsupported, ToolRefused) as error:
             return Seen(error=str(error) or "The tool server cannot show records.", never=True)
         except ToolPortError as error:

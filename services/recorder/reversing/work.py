@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 from takeback.messages.entry import Effect, Entry, Undo
@@ -21,7 +22,7 @@ _BINDING: Final = frozenset({"declared", "host", "confirmed"})
 """Links that are known; a default link to a broken entry blocks nothing (J11)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Decided:
     """A plan with the decision that approved it, and what was observed for it."""
 
@@ -34,6 +35,11 @@ class Decided:
     category: str | None = None
     observed: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
     """The version of a resource of an entry when the plan was made; a resource that could not be observed is absent."""
+
+    @cached_property
+    def first(self) -> Mapping[str, Sequence[str]]:
+        """For each step, the steps that have to go before it."""
+        return must_go_first(self.plan)
 
     def forced(self, step: Step) -> bool:
         """Whether the approver said to go on over what others changed, at exactly the version that was shown."""
@@ -97,7 +103,21 @@ def verdict(
     blocked = _blocked(decided, step, done)
     if blocked is not None:
         return Settled("blocked", blocked)
-    return _impossible(entry, now) or Run()
+    return _impossible(entry, now) or _needs_override(decided, step) or Run()
+
+
+def _needs_override(decided: Decided, step: Step) -> Settled | None:
+    """Single fields are taken back over what others changed beside them, over a change of themselves only when overridden."""
+    wanted = decided.fields.get(step.entry)
+    if not wanted or step.conflict is None or step.entry in decided.override:
+        return None
+    taken = [item.field for item in step.conflict.fields if item.field in wanted]
+    if not taken:
+        return None
+    return Settled(
+        "conflict",
+        f"{', '.join(taken)}: somebody changed it since, and no override says to go over it. Nothing was sent.",
+    )
 
 
 def _impossible(entry: Entry, now: datetime) -> Settled | None:
@@ -177,7 +197,7 @@ def observed_of(items: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], str
 
 def _blocked(decided: Decided, step: Step, done: Mapping[str, StepOutcome]) -> str | None:
     labels = {other.entry: other.label for other in decided.plan.steps}
-    for other in must_go_first(decided.plan)[step.entry]:
+    for other in decided.first[step.entry]:
         outcome = done.get(other)
         if outcome not in LETS_PASS:
             said = outcome.replace("_", " ") if outcome else "not taken back yet"

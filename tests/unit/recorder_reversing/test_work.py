@@ -22,7 +22,7 @@ from recorder.reversing.work import (
     verdict,
 )
 from takeback.messages.entry import Before, Effect, Undo
-from takeback.messages.plan import StepOutcome
+from takeback.messages.plan import Conflict, ConflictField, StepOutcome
 from tests.unit.recorder_reversing.made import NOW, decided, entry, plans, step
 
 ENDED: list[StepOutcome] = ["reverted", "conflict", "unverified", "failed", "in_doubt", "authority_lost"]
@@ -168,3 +168,13 @@ def test_an_observation_that_failed_is_none() -> None:
         {"entry": "ent_1", "resource": "b", "error": "away"},
     ]
     assert observed_of(items) == {("ent_1", "a"): "4"}
+
+
+def test_single_fields_that_somebody_changed_need_an_override_and_others_do_not() -> None:
+    """S3, contract: fields."""
+    item = step(conflict=Conflict(fields=[ConflictField(field="stage", was="open", wrote="won", now="lost")]))
+    for fields, override, runs in ((["stage"], [], False), (["stage"], ["ent_1"], True), (["owner"], [], True)):
+        plan = decided(item, fields={"ent_1": fields}, override=frozenset(override))
+        found = verdict(plan, item, entry(), {}, NOW)
+        assert isinstance(found, Run) == runs
+        assert isinstance(found, Run) or found.outcome == "conflict"
