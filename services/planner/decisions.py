@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from planner.choices import authority, check, is_same, to_be_judged
 from planner.fact import with_unsettled
 from planner.folding import PlanState
 from planner.plan import moved_past
-from planner.planning import Draft, Planning
+from planner.planning import Draft, Now, Planning
 from planner.waiting import Waiting
 from takeback.auth import Caller
 from takeback.errors import Problem, human_required, not_authorised
@@ -38,47 +39,50 @@ class Decisions:
         ``plan-decided`` or ``plan-stale`` (which names a fresh plan), 422 for a choice that does not fit. Saying the same
         again is answered with what became of it.
         """
-        state = await self._planning.seen(plan_id, caller)
+        state, now = await self._planning.seen_at(plan_id, caller)
         if not caller.is_human:
             raise human_required("decide a plan")
         plan = state.plan
         capacity = await self._authority(plan, caller, decision)
         facts = await self._planning.store.facts(plan.campaign, [step.entry for step in plan.steps])
         check(plan, decision, {fact.id: _changed_fields(fact.effects) for fact in facts})
-        if state.decided is None:
-            if decision.decision == "approve":
-                await self._still_holds(plan, caller)
+        wait_seconds = wait_seconds if decision.decision == "approve" else 0
+        if state.decided is not None:
+            return _own(await self.wait(plan, wait_seconds), decision, caller)
+        if decision.decision == "approve":
+            await self._still_holds(plan, caller, now)
+        return _own(await self._append_and_wait(plan, caller, capacity, decision, wait_seconds), decision, caller)
+
+    async def approve(self, plan: Plan, caller: Caller, decision: PlanDecision, wait_seconds: float) -> PlanState:
+        """Approves a plan that was made in the same breath; the recorder asks for the authority again."""
+        capacity = await self._authority(plan, caller, decision)
+        return await self._append_and_wait(plan, caller, capacity, decision, wait_seconds)
+
+    async def wait(self, plan: Plan, seconds: float) -> PlanState:
+        """The state of *plan*, once its reversal has ended or *seconds* are over."""
+        with self._waiting.for_plan(plan.id) as ended:
+            return await self._until(plan, ended, seconds)
+
+    async def _append_and_wait(
+        self, plan: Plan, caller: Caller, capacity: str, decision: PlanDecision, seconds: float
+    ) -> PlanState:
+        with self._waiting.for_plan(plan.id) as ended:  # before the append: its end may come at once
             await self._append(plan, caller, capacity, decision)
-        return await self.outcome(plan.id, decision, wait_seconds, caller)
+            return await self._until(plan, ended, seconds)
 
-    async def outcome(self, plan_id: str, decision: PlanDecision, wait_seconds: float, caller: Caller) -> PlanState:
-        """The state of a decided plan; for an approved one once its reversal has ended, or *wait_seconds* are over."""
-        state = await self.wait(plan_id, wait_seconds if decision.decision == "approve" else 0)
-        if state.decided is None or not is_same(state.decided, decision) or state.decided.by.sub != caller.sub:
-            by = state.decided.by.sub if state.decided is not None else "nobody"
-            raise Problem(
-                409,
-                "plan-decided",
-                f"{by} has decided this plan otherwise before. Nothing was changed.",
-                plan=plan_id,
-            )
-        return state
-
-    async def wait(self, plan_id: str, seconds: float) -> PlanState:
-        """The state of the plan, once it has ended or *seconds* are over."""
-        with self._waiting.for_plan(plan_id) as ended:
-            state = await self._now(plan_id)
-            if state.ended or seconds <= 0:
-                return state
-            try:
+    async def _until(self, plan: Plan, ended: asyncio.Event, seconds: float) -> PlanState:
+        state = await self._planning.state(plan.id)
+        if state is not None and state.ended:
+            return state
+        if seconds > 0:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), seconds)
-            except TimeoutError:
-                await self._inbox.catch_up(state.plan.campaign)
-        return await self._now(plan_id)
-
-    async def approve(self, plan: Plan, caller: Caller, decision: PlanDecision) -> None:
-        """Appends the approval of a plan that was made in the same breath; the recorder asks for the authority again."""
-        await self._append(plan, caller, await self._authority(plan, caller, decision), decision)
+        state = await self._planning.state(plan.id)
+        if state is None or not state.ended:
+            await self._inbox.catch_up(plan.campaign)
+            state = await self._planning.state(plan.id)
+        assert state is not None, "a plan that was proposed is in the journal"
+        return state
 
     async def _authority(self, plan: Plan, caller: Caller, decision: PlanDecision) -> str:
         role = await self._role(plan.campaign, caller)
@@ -97,9 +101,8 @@ class Decisions:
     async def _role(self, campaign: str, caller: Caller) -> Role | None:
         return await self._planning.store.role(campaign, caller.sub)
 
-    async def _still_holds(self, plan: Plan, caller: Caller) -> None:
+    async def _still_holds(self, plan: Plan, caller: Caller, now: Now) -> None:
         """Raises 409 ``plan-stale`` with a fresh plan when the world has moved past *plan* (G6)."""
-        now = await self._planning.now(plan.campaign)
         fresh = await self._planning.draft(new_id("pln"), plan.campaign, plan.targets, now)
         entries = {step.entry for step in plan.steps}
         facts = with_unsettled(await self._planning.store.facts(plan.campaign, entries), now.unsettled)
@@ -113,6 +116,7 @@ class Decisions:
             now = await self._planning.now(plan.campaign)
             draft = await self._planning.draft(new_id("pln"), plan.campaign, plan.targets, now)
         await self._planning.append(draft, caller, supersedes=plan.id)
+        await self._inbox.catch_up(plan.campaign)
         PLANS.labels("stale").inc()
         return draft.plan
 
@@ -127,12 +131,19 @@ class Decisions:
                 raise stale(await self._fresh(plan, caller)) from problem
             raise
         PLANS.labels("approved" if decision.decision == "approve" else "rejected").inc()
-        await self._inbox.catch_up(plan.campaign)
 
-    async def _now(self, plan_id: str) -> PlanState:
-        state = await self._planning.state(plan_id)
-        assert state is not None, "a plan that was proposed is in the journal"
-        return state
+
+def _own(state: PlanState, decision: PlanDecision, caller: Caller) -> PlanState:
+    """*state* when it is *caller*'s own decision that counts; raises 409 ``plan-decided`` otherwise."""
+    if state.decided is None or not is_same(state.decided, decision) or state.decided.by.sub != caller.sub:
+        by = state.decided.by.sub if state.decided is not None else "nobody"
+        raise Problem(
+            409,
+            "plan-decided",
+            f"{by} has decided this plan otherwise before. Nothing was changed.",
+            plan=state.plan.id,
+        )
+    return state
 
 
 def stale(fresh: Plan) -> Problem:

@@ -73,6 +73,7 @@ class Planning:
         targets = await self.targets(campaign, request, now)
         draft = await self.draft(plan, campaign, targets, now)
         await self.append(draft, caller, request=wanted)
+        await self._inbox.catch_up(campaign)
         return draft.plan
 
     async def targets(self, campaign: str, request: PlanRequest, now: Now) -> list[str]:
@@ -105,7 +106,7 @@ class Planning:
     async def append(
         self, draft: Draft, caller: Caller, *, request: str | None = None, supersedes: str | None = None
     ) -> None:
-        """Makes *draft* a fact; the projection holds it when this returns."""
+        """Makes *draft* a fact of the journal; the projection holds it after the next catching up."""
         body = {
             "plan": draft.plan.wire(),
             "observed": list(draft.observed),
@@ -123,7 +124,6 @@ class Planning:
             },
         )
         PLANS.labels("proposed").inc()
-        await self._inbox.catch_up(draft.plan.campaign)
 
     async def state(self, plan: str) -> PlanState | None:
         """Where *plan* stands, None when it is not known."""
@@ -137,14 +137,19 @@ class Planning:
 
     async def seen(self, plan: str, caller: Caller) -> PlanState:
         """The newest state of *plan* for a member of its campaign; the one 404 for everybody else."""
+        state, _ = await self.seen_at(plan, caller)
+        return state
+
+    async def seen_at(self, plan: str, caller: Caller) -> tuple[PlanState, Now]:
+        """The same, with what else was known then."""
         state = await self.state(plan)
         if state is None:
             raise not_found()
-        await self._inbox.catch_up(state.plan.campaign)
+        now = await self.now(state.plan.campaign)
         await self.store.require(state.plan.campaign, caller)
         state = await self.state(plan)
         assert state is not None
-        return state
+        return state, now
 
     async def graph_seen(self, run: str, caller: Caller) -> tuple[list[Fact], list[Edge]]:
         """The graph of *run* as of now for a member of its campaign; the one 404 for everybody else."""

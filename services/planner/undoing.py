@@ -82,7 +82,9 @@ class Undoing:
                             raise
                     key = None  # somebody was faster: what is true now decides
                 left = deadline - time.monotonic()
-                state = await self._decisions.wait(running[0], left)
+                under_way = await self._planning.state(running[0])
+                assert under_way is not None
+                state = await self._decisions.wait(under_way.plan, left)
                 if not state.ended:
                     return Undone(reverted=False, state=state, finished=False)
                 now = await self._planning.now(campaign)
@@ -105,7 +107,7 @@ class Undoing:
         plan = plan_id(campaign, caller, key)
         if key is not None and (made := await self._planning.state(plan)) is not None:
             if made.decided is not None:
-                return _undone(await self._decisions.wait(plan, _WAIT_SECONDS))
+                return _undone(await self._decisions.wait(made.plan, _WAIT_SECONDS))
             plan = new_id("pln")  # that one was handed over for a choice
         draft = await self._planning.draft(plan, campaign, [fact.id for fact in writes], now)
         await self._planning.append(draft, caller)
@@ -114,9 +116,9 @@ class Undoing:
         )
         why = needs_choice(draft.plan, [fact.id for fact in writes])
         if why:
+            await self._planning.now(campaign)
             raise choice_needed(draft.plan, why)
-        await self._decisions.approve(draft.plan, caller, decision)
-        return _undone(await self._decisions.wait(draft.plan.id, _WAIT_SECONDS))
+        return _undone(await self._decisions.approve(draft.plan, caller, decision, _WAIT_SECONDS))
 
     async def _latest(self, campaign: str) -> str:
         found = await self._planning.store.latest_interaction(campaign)
