@@ -228,6 +228,9 @@ async def test_the_paladin_takes_back_their_own_turn_and_not_the_rogues(lab: Lab
         await lab.approve(plan, type(PALADIN)("bot", "agent"))
     assert refused.value.slug == "human-required"
     assert await lab.security() == ["take this back", "take this back", "decide a plan"]
+    with pytest.raises(Problem) as refused:
+        await lab.approve(plan, PALADIN, leaveOut=[others])
+    assert refused.value.slug == "not-authorised"
     mixed = await lab.propose(others, own)
     await lab.approve(mixed, PALADIN, leaveOut=[others])
     record = await lab.record(mixed)

@@ -82,7 +82,8 @@ class Deciding:
         decided = decided_of(proposed, body, by.sub)
         stored = await self._entries(campaign, plan)
         entries = {id_: Entry.model_validate(found.public) for id_, found in stored.items()}
-        authorities = await self._authorities(campaign, by, decided, entries)
+        judged = [step.entry for step in plan.steps if step.entry not in decided.leave_out] or plan.targets
+        authorities = await self._authorities(campaign, by, judged, entries)
         resources: list[str] = []
         if decision.decision == "approve":
             await self._check_current(decided, campaign, entries)
@@ -162,28 +163,27 @@ class Deciding:
 
     async def _entries(self, campaign: str, plan: Plan) -> dict[str, StoredEntry]:
         found: dict[str, StoredEntry] = {}
-        for step in plan.steps:
-            stored = await self._reader.entry(step.entry)
+        for name in dict.fromkeys([*(step.entry for step in plan.steps), *plan.targets]):
+            stored = await self._reader.entry(name)
             if stored is None or stored.campaign != campaign:
                 raise not_found()
-            found[step.entry] = stored
+            found[name] = stored
         return found
 
     async def _authorities(
-        self, campaign: str, by: Caller, decided: Decided, entries: Mapping[str, Entry]
+        self, campaign: str, by: Caller, judged: Sequence[str], entries: Mapping[str, Entry]
     ) -> dict[str, str]:
+        """In what capacity *by* decides about each of *judged*: the steps that are not left out, else the targets."""
         role = await self._campaigns.role(campaign, by.sub)
         if role is None:
             raise not_found()
         authorities: dict[str, str] = {}
-        for step in decided.plan.steps:
-            if step.entry in decided.leave_out:
-                continue
-            entry = entries[step.entry]
+        for name in judged:
+            entry = entries[name]
             authority = authority_over(by.sub, role, entry.principal, entry.undo.undo_authority)
             if authority is None:
-                raise await self._campaigns.security.refuse(campaign, by, "take this back", step.entry)
-            authorities[step.entry] = authority
+                raise await self._campaigns.security.refuse(campaign, by, "take this back", name)
+            authorities[name] = authority
         return authorities
 
     async def _check_current(self, decided: Decided, campaign: str, entries: Mapping[str, Entry]) -> None:
