@@ -20,7 +20,7 @@ from examples.deal.memory import memory_server
 from examples.deal.payments import payments_server
 from examples.deal.post import Post, mail_sink
 from examples.hosting import serving
-from examples.opening import CampaignPlan, open_campaign, pool, read_notes, register, write_notes
+from examples.opening import NOTES, CampaignPlan, open_campaign, pool, read_notes, register, write_notes
 from takeback.database import driver_url
 from takeback.example import Guide, Installation
 from takeback.toolserver import ToolServer
@@ -104,8 +104,8 @@ def _guide(installation: Installation, campaign: str, crm: str, mail: str) -> Gu
         look={
             "campaign": f"{installation.urls.http}/v1/campaigns/{campaign}",
             "live stream": f"{installation.urls.http}/v1/campaigns/{campaign}/stream",
-            "CRM": f"{crm}/deals",
+            "CRM": f"{crm}/deals  (bearer: crmToken in {installation.folder.path / NOTES})",
             "delivered mail": mail,
         },
-        tokens={OWNER: installation.token(OWNER), "sam": installation.token("sam")},
+        tokens={f"{OWNER} (owner)": installation.token(OWNER), "sam": installation.token("sam")},
     )

@@ -50,5 +50,5 @@ def _guide(installation: Installation, campaign: str) -> Guide:
             "campaign": f"{installation.urls.http}/v1/campaigns/{campaign}",
             "live stream": f"{installation.urls.http}/v1/campaigns/{campaign}/stream",
         },
-        tokens={OWNER: installation.token(OWNER), "mira": installation.token("mira")},
+        tokens={f"{OWNER} (owner)": installation.token(OWNER), "mira": installation.token("mira")},
     )
