@@ -180,6 +180,30 @@ async def test_a_redis_that_comes_back_empty_costs_a_retry_and_no_second_compens
     assert len(lab.office.undone) == 1
 
 
+async def test_a_recorder_that_stops_finishes_its_step_and_leaves_the_rest_to_another(lab: Lab) -> None:
+    """J17."""
+    first = await lab.call("edit", doc_id="d1", title="a")
+    second = await lab.call("edit", doc_id="d2", title="b")
+    runner = lab.recorder.reversing.runner
+    stopping: list[asyncio.Task[None]] = []
+
+    async def stop() -> None:
+        lab.office.during = None
+        stopping.append(asyncio.create_task(runner.stop()))
+
+    lab.office.during = stop
+    plan = await lab.propose(second, first)
+    await lab.approve(plan)
+    await eventually(lambda: _stopped(stopping))
+    assert [(await lab.entry(id_)).status for id_ in (second, first)] == ["reverted", "committed"]
+    await runner.start()
+    assert outcomes(await lab.record(plan)) == {second: "reverted", first: "reverted"}
+
+
+async def _stopped(stopping: list[asyncio.Task[None]]) -> bool:
+    return bool(stopping) and stopping[0].done()
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("round_", range(ROUNDS))
 @pytest.mark.parametrize("failpoint", ["at-claim", "after-undo-sent"])

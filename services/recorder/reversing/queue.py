@@ -34,6 +34,9 @@ _RENEW: Final = """
 update reversals set claimed_until = now() + make_interval(secs => $3)
 where id = $1 and claimed_by = $2 and status = 'running' returning id
 """
+_GIVE_BACK: Final = """
+update reversals set claimed_until = now() where id = $1 and claimed_by = $2 and status = 'running'
+"""
 _FINISH: Final = """
 update reversals set status = 'completed', finished_at = now(), claimed_by = null, claimed_until = null, result = $2
 where id = $1
@@ -73,6 +76,10 @@ class ReversalQueue:
     async def renew(self, reversal: str) -> bool:
         """Keep the lease for another while; false when somebody else has the reversal now."""
         return await self._pool.fetchval(_RENEW, reversal, self._holder, self.lease_seconds) is not None
+
+    async def give_back(self, reversal: str) -> None:
+        """Let another recorder have the reversal at once."""
+        await self._pool.execute(_GIVE_BACK, reversal, self._holder)
 
     async def finish(self, tx: Transaction, reversal: str, result: dict[str, Any]) -> None:
         """Close the row in the transaction of the Reversal Record."""

@@ -51,17 +51,20 @@ class Runner:
         self._announce = announce
         self._sweep_seconds = sweep_seconds
         self._due = asyncio.Event()
+        self._stopping = False
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._loop: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Begin to take reversals, those that a crash left behind first."""
+        self._stopping = False
         self._due.set()
         self._loop = asyncio.create_task(self._take_what_is_due(), name="reversals")
 
     async def stop(self) -> None:
-        """Take no more, and finish those in hand."""
+        """Take no more, finish the steps in hand, and leave what remains of their reversals to the other recorders."""
+        self._stopping = True
         if self._loop is not None:
             self._loop.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -124,6 +127,10 @@ class Runner:
                 if step.entry in reversal.done:
                     await self._stepping.remember(reversal, reversal.done[step.entry])
                     continue
+                if self._stopping:
+                    await self._queue.give_back(reversal.id)
+                    await self._announce()
+                    return
                 receipt = await self._stepping.take(reversal, step)
                 reversal.done[step.entry] = receipt
                 log.info("step", entry=step.entry, outcome=receipt.outcome, detail=receipt.detail)
