@@ -48,7 +48,12 @@ def public_entry(
     body: Body, label: int | None, created_at: datetime | None, concluded_at: datetime | None
 ) -> dict[str, Any]:
     """The entry in *body* as others may see it (contract.md, Entry)."""
-    return completed(public_view(body)["entry"], label, created_at, concluded_at)
+    entry = body["entry"]
+    if body["internal"].get("secrets", True):
+        entry = public_view(body)["entry"]
+    else:  # the token alone is sealed; looking for more in every value of every call would cost more than the call
+        entry = {**entry, "undo": {key: value for key, value in entry["undo"].items() if key != "compensationToken"}}
+    return completed(entry, label, created_at, concluded_at)
 
 
 def answer_of(stands: Stands, detail: str = "", result: Any = None, *, late: bool = False) -> Answer:

@@ -63,7 +63,6 @@ class Recorder:
             vault=vault,
             serial=Serial(
                 locks,
-                pool,
                 # An undo and the reads around it end by these deadlines; the lease outlives them.
                 lease_seconds=2 * settings.forward_deadline_seconds + 2 * _OBSERVE_SECONDS,
                 wait_seconds=settings.lock_wait_seconds,

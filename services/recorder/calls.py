@@ -16,6 +16,7 @@ from recorder.continuing import Continuations
 from recorder.doubt import Doubts, ResolveReversal
 from recorder.entries import Entries
 from recorder.forwarding import Clock
+from recorder.group_reader import GroupReader
 from recorder.journal import Journal
 from recorder.journal.reading import JournalReader
 from recorder.journal.vault import Vault
@@ -44,6 +45,7 @@ class Calls:
     doubts: Doubts
     entries: Entries
     continuations: Continuations
+    group_reader: GroupReader
     sweeps: tuple[Sweep, ...]
 
     async def start(self) -> None:
@@ -57,6 +59,7 @@ class Calls:
             await sweep.stop()
         await self.continuations.drain()
         await self.recording.drain()
+        await self.group_reader.stop()
 
 
 def put_together(
@@ -74,8 +77,8 @@ def put_together(
 ) -> Calls:
     """The parts, each given what it needs."""
     lease_seconds = settings.forward_deadline_seconds * 1.5 + 1.0
-    reader, clock = JournalReader(pool), Clock()
-    resolver = Resolver(pool, campaigns, runs, servers)
+    reader, clock, group_reader = JournalReader(pool), Clock(), GroupReader(settings.postgres_url)
+    resolver = Resolver(pool, group_reader, campaigns, runs, servers)
     conclusions = Conclusions(journal, reader, vault, clock)
     approvals = Approvals(
         pool=pool,
@@ -94,10 +97,10 @@ def put_together(
         servers=servers,
         serial=Serial(
             locks,
-            pool,
             lease_seconds=lease_seconds + settings.forward_deadline_seconds,
             wait_seconds=settings.lock_wait_seconds,
         ),
+        group_reader=group_reader,
         conclusions=conclusions,
         kept=KeptAnswers(pool),
         clock=clock,
@@ -136,6 +139,7 @@ def put_together(
         doubts=doubts,
         entries=Entries(reader, vault, campaigns, runs),
         continuations=continuations,
+        group_reader=group_reader,
         sweeps=(continuing, doubting, expiring),
     )
 

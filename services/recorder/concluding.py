@@ -87,7 +87,14 @@ class Conclusions:
         return {**body, "detail": outcome.detail} if outcome.detail else body
 
     async def _append(
-        self, stands: Stands, body: Body, record: NewRecord, change: EntryChange, touched: Sequence[Touched]
+        self,
+        stands: Stands,
+        body: Body,
+        record: NewRecord,
+        change: EntryChange,
+        touched: Sequence[Touched],
+        *,
+        once: str | None = None,
     ) -> Stands:
         for _ in range(_LINK_ATTEMPTS):
             linked = await self._link(body, change)
@@ -98,7 +105,7 @@ class Conclusions:
                         entries=[change, *(original for _, original in linked)],
                         resources=uses_of(stands.id, change.campaign, touched),
                         fence=fence_of(stands.serial_key),
-                        once=record.id,
+                        once=once,
                     )
                 )
             except Refused as refusal:
@@ -116,7 +123,7 @@ class Conclusions:
             await asyncio.sleep(pause)
             waited += pause
             try:
-                await self._append(stands, body, record, change, touched)
+                await self._append(stands, body, record, change, touched, once=record.id)
             except JournalUnavailable:
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue

@@ -100,6 +100,7 @@ def draft(call: Call, keys: CampaignKeys, undo: Mapping[str, Any], because: Sequ
             "by": {"sub": call.caller.sub, "kind": call.caller.kind},
             "because": list(because),
             "changed": call.operation.changed,
+            "secrets": bool(declared.secret),
         },
     }
 

@@ -38,10 +38,13 @@ class Entries:
             return public
         return {**public, **_opened(stored, await self._vault.keys(stored.campaign))}
 
-    async def of_run(self, run: str, caller: Caller, after: int) -> dict[str, Any]:
-        """A page of a run's entries, in the order of their intents."""
+    async def of_run(self, run: str, caller: Caller, cursor: int, *, newest_first: bool = False) -> dict[str, Any]:
+        """A page of a run's entries from *cursor* on, in the order of their intents, or in the opposite one."""
         found = await self._runs.get(run, caller)
-        entries = await self._reader.entries_of_run(found.id, after, _PAGE + 1)
+        if newest_first:
+            entries = await self._reader.newest_of_run(found.id, cursor or None, _PAGE + 1)
+        else:
+            entries = await self._reader.entries_of_run(found.id, cursor, _PAGE + 1)
         page: dict[str, Any] = {"items": [stored.public for stored in entries[:_PAGE]]}
         return page if len(entries) <= _PAGE else {**page, "next": str(entries[_PAGE - 1].label)}
 

@@ -28,6 +28,7 @@ from recorder.answers import (
 from recorder.concluding import Conclusions, interaction_of
 from recorder.drafting import Body, Stands, draft, fence_of, step_of, uses_of, with_snapshot
 from recorder.forwarding import Clock, Forwarded, forward, not_sent, observed, snapshot_of
+from recorder.group_reader import GroupReader
 from recorder.intake import Snapshot
 from recorder.journal import Holds, Idempotency, Journal, Refused, Unit
 from recorder.journal.reading import JournalReader
@@ -36,7 +37,7 @@ from recorder.kept import KeptAnswers
 from recorder.policy import Decision
 from recorder.previews import preview_id
 from recorder.resolving import Call, Resolver
-from recorder.serial import Serial, busy
+from recorder.serial import STANDING, Serial, Standing, busy
 from recorder.servers import Servers
 from recorder.toolport.port import ToolPort
 from takeback.auth import Caller
@@ -83,6 +84,7 @@ class Recording:
         resolver: Resolver,
         servers: Servers,
         serial: Serial,
+        group_reader: GroupReader,
         conclusions: Conclusions,
         kept: KeptAnswers,
         clock: Clock,
@@ -97,6 +99,7 @@ class Recording:
         self._resolver = resolver
         self._servers = servers
         self._serial = serial
+        self._group_reader = group_reader
         self._conclusions = conclusions
         self._kept = kept
         self._clock = clock
@@ -319,17 +322,18 @@ class Recording:
 
     # --- what the steps need ----------------------------------------------------------------------------------------------
 
-    async def _standing(self, call: Call) -> Any:
-        changed = [call.resources.changes] if call.resources.changes is not None else []
-        return await self._serial.standing(
+    async def _standing(self, call: Call) -> Standing:
+        row = await self._group_reader.one(
+            STANDING,
             call.serial_key,
             call.campaign,
             call.operation.server,
             call.operation.name,
             call.arguments_hash,
-            changed,
+            call.resources.changes,
             call.entry,
         )
+        return Standing(row["fence"] or 0, row["doubt"])
 
     def _drafted(self, call: Call, keys: Any, agreed: Agreed | None) -> tuple[Stands, Body]:
         if agreed is not None:
@@ -372,7 +376,8 @@ class Recording:
         if status == "in_doubt":
             self.doubted()
         CALLS.labels("ask" if asked else "allow", status).inc()
-        log.info(
+        tell = log.debug if status == "committed" else log.info
+        tell(
             "call concluded",
             campaign=call.campaign,
             run=call.run.id,

@@ -12,10 +12,11 @@ import asyncpg
 import jsonschema_rs
 
 from recorder.campaigns import Campaigns, CampaignSettings
+from recorder.group_reader import GroupReader
 from recorder.journal import Idempotency
 from recorder.policy import Question
 from recorder.resources import Resources, resources_of, serial_key_of
-from recorder.runs import RunRow, Runs
+from recorder.runs import RUN, RunRow, Runs
 from recorder.servers import PinnedOperation, Servers
 from takeback import json
 from takeback.auth import Caller
@@ -104,8 +105,11 @@ def arguments_hash(server: str, operation: str, arguments: Mapping[str, Any]) ->
 class Resolver:
     """Turns a request into a `Call`, or refuses it; writes nothing but the security log."""
 
-    def __init__(self, pool: asyncpg.Pool, campaigns: Campaigns, runs: Runs, servers: Servers) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool, group_reader: GroupReader, campaigns: Campaigns, runs: Runs, servers: Servers
+    ) -> None:
         self._pool = pool
+        self._group_reader = group_reader
         self._campaigns = campaigns
         self._runs = runs
         self._servers = servers
@@ -119,7 +123,7 @@ class Resolver:
         Raises `Problem`: 404 for a stranger, 403 for who may not call here (P10), 409 for a run that is not open, 422 for
         arguments that the operation's schema does not take.
         """
-        found = await self._runs.get(run, caller)
+        found = await self._runs.met(await self._group_reader.one(RUN, run, caller.sub), caller)
         settings = await self._campaigns.settings(found.campaign, found.campaign_version)
         await self._check_caller(found, settings, caller, request)
         if found.status != "open":
@@ -153,7 +157,7 @@ class Resolver:
 
     async def again(self, run: str, caller: Caller, request: CallRequest, entry: str, kept: Mapping[str, Any]) -> Call:
         """The call of an entry that waited for a person, as things are now; *kept* is the entry as it was written."""
-        found = await self._runs.get(run, caller)
+        found = await self._runs.met(await self._group_reader.one(RUN, run, caller.sub), caller)
         settings = await self._campaigns.settings(found.campaign, found.campaign_version)
         await self._check_caller(found, settings, caller, request)
         operation = await self._servers.operation(

@@ -15,16 +15,18 @@ from takeback.errors import Problem, human_required, invalid, not_found
 from takeback.ids import new_id
 from takeback.messages.campaign import RunRequest
 
-_RUN = """
-select r.id, r.campaign, r.agent, r.model, r.principal, r.opened_by, r.opened_by_kind, r.opened_at, r.closed_at,
+RUN = """
+select q.n, r.id, r.campaign, r.agent, r.model, r.principal, r.opened_by, r.opened_by_kind, r.opened_at, r.closed_at,
        s.status, c.seq as campaign_version, m.role
-from runs r
+from unnest($1::integer[], $2::text[], $3::text[]) as q (n, run, sub)
+join runs r on r.id = q.run
 join streams s on s.stream = r.id
 join streams c on c.stream = r.campaign
-left join members m on m.campaign = r.campaign and m.sub = $2
-where r.id = $1
+left join members m on m.campaign = r.campaign and m.sub = q.sub
 """
+"""Runs as their callers meet them: questions by number, run and the caller's sub."""
 
+_PAGE = 100
 _CHANGES = {"run.closed": ("open", "paused"), "run.paused": ("open",), "run.resumed": ("paused",)}
 """In which state of a run each change can happen."""
 
@@ -72,15 +74,31 @@ class Runs:
 
     async def get(self, run: str, caller: Caller) -> RunRow:
         """The run, in one query; raises the one 404 when there is none or the caller is a stranger to its campaign (G7)."""
-        row = await self._pool.fetchrow(_RUN, run, caller.sub)
+        return await self.met(await self._pool.fetchrow(RUN, [0], [run], [caller.sub]), caller)
+
+    async def met(self, row: asyncpg.Record | None, caller: Caller) -> RunRow:
+        """The run in a row of `RUN`; refuses like `get`."""
         if row is None:
             raise not_found()
-        found = RunRow(**row)
+        found = RunRow(*tuple(row)[1:])
         if found.role is None:
             settings = await self._campaigns.settings(found.campaign, found.campaign_version)
             if caller.kind != "agent" or caller.sub not in settings.agents:
                 raise not_found()
         return found
+
+    async def page(self, campaign: str, caller: Caller, before: str | None) -> dict[str, Any]:
+        """A page of the campaign's runs, newest first."""
+        await self._campaigns.require(campaign, caller)
+        ids = await self._pool.fetch(
+            "select id from runs where campaign = $1 and ($2::text is null or id < $2) order by id desc limit $3",
+            campaign, before, _PAGE + 1,
+        )  # fmt: skip
+        shown = [row["id"] for row in ids[:_PAGE]]
+        numbers, subs = list(range(len(shown))), [caller.sub] * len(shown)
+        rows = await self._pool.fetch(f"{RUN} order by q.n", numbers, shown, subs)
+        items = [RunRow(*tuple(row)[1:]).described() for row in rows]
+        return {"items": items, **({"next": shown[-1]} if len(ids) > _PAGE else {})}
 
     async def open(self, campaign: str, caller: Caller, wanted: RunRequest) -> dict[str, Any]:
         """Opens a run for *principal*, who must be a member; an agent only under its own name and for its principals."""

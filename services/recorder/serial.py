@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-import asyncpg
-
 from takeback.errors import Problem, unavailable
 from takeback.locks import LockBusy, Locks, LockUnavailable
 
-_STANDING: Final = """
-select (select value from fences where serial_key = $1) as fence,
+STANDING: Final = """
+select q.n, (select value from fences where serial_key = q.key) as fence,
        (select e.id from entries e
-        where e.campaign = $2 and e.status = 'in_doubt' and e.write and e.id <> $7
-          and ((e.server = $3 and e.operation = $4
-                and (e.arguments_hash = $5
+        where e.campaign = q.campaign and e.status = 'in_doubt' and e.write and e.id <> q.itself
+          and ((e.server = q.server and e.operation = q.operation
+                and (e.arguments_hash = q.arguments_hash
                      or not exists (select from entry_resources r where r.entry = e.id and r.role = 'changes')))
                or exists (select from entry_resources r
-                          where r.entry = e.id and r.role = 'changes' and r.resource = any($6)))
+                          where r.entry = e.id and r.role = 'changes' and r.resource = q.resource))
         order by e.created_at limit 1) as doubt
+from unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
+     as q (n, key, campaign, server, operation, arguments_hash, resource, itself)
 """
+"""The fence and the doubt in one statement: while the fence stays, so does the answer, under that key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,8 @@ class Turn:
 class Serial:
     """Turns on serial keys. Redis says whose turn it is; the fence in PostgreSQL says whether that was true."""
 
-    def __init__(self, locks: Locks, pool: asyncpg.Pool, *, lease_seconds: float, wait_seconds: float) -> None:
+    def __init__(self, locks: Locks, *, lease_seconds: float, wait_seconds: float) -> None:
         self._locks = locks
-        self._pool = pool
         self._lease_seconds = lease_seconds
         self.wait_seconds = wait_seconds
 
@@ -67,23 +67,6 @@ class Serial:
             yield Turn(key)
         finally:
             self._locks.release(lease)
-
-    async def standing(
-        self,
-        key: str | None,
-        campaign: str,
-        server: str,
-        operation: str,
-        arguments_hash: str,
-        resources: Sequence[str],
-        itself: str,
-    ) -> Standing:
-        """Reads the fence and the doubt in one statement: while the fence stays, so does the answer, under that key."""
-        row = await self._pool.fetchrow(
-            _STANDING, key or "", campaign, server, operation, arguments_hash, list(resources), itself
-        )
-        assert row is not None, "a select without from always has a row"
-        return Standing(row["fence"] or 0, row["doubt"])
 
 
 def busy() -> Problem:

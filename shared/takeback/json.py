@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from takeback.errors import Problem
 MAX_BODY_BYTES = 1_048_576
 MAX_DEPTH = 64
 _MAX_INTEGER = 2**63 - 1
+_SUSPECT = re.compile(rb"null|\\u0000|[0-9]{19}")
 
 
 def dumps(value: Any) -> bytes:
@@ -46,11 +48,14 @@ def parse(data: bytes) -> Any:
 
 def check(value: Any) -> None:
     """The same refusals for a value that was already parsed by somebody else's reader (a tool server's answer)."""
-    _refuse_unkept(value)
     try:
-        orjson.dumps(value)
+        data = orjson.dumps(value)
     except (orjson.JSONEncodeError, RecursionError) as error:
+        _refuse_unkept(value)  # says what it is, where it can
         raise _malformed(f"The value cannot be kept as JSON: {error}") from error
+    # What orjson takes has no half surrogates. NaN it writes as null, NUL as an escape, a wide integer with many digits.
+    if _SUSPECT.search(data) or data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        _refuse_unkept(value)
 
 
 def _malformed(detail: str) -> Problem:

@@ -358,29 +358,18 @@ async def test_host_links_are_kept_and_broken_ones_named(campaign: Campaign) -> 
     assert first["id"].encode() in rows[0]["view"]
 
 
+_CALL = b'{"server":"deals","operation":"set_stage","arguments":%s}'
 HOSTILE = {
     "ten megabytes": (b'{"server": "' + b"a" * 10_000_000 + b'"}', 413),
-    "nested deep": (
-        b'{"server":"deals","operation":"set_stage","arguments":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
-        400,
-    ),
-    "nul": (rb'{"server":"deals","operation":"set_stage","arguments":{"dealId":"\u0000","stage":"x"}}', 400),
-    "half a surrogate": (
-        rb'{"server":"deals","operation":"set_stage","arguments":{"dealId":"\ud800","stage":"x"}}',
-        400,
-    ),
-    "nan": (b'{"server":"deals","operation":"set_stage","arguments":{"dealId":"a","stage":NaN}}', 400),
-    "a key twice": (b'{"server":"deals","server":"deals","operation":"set_stage","arguments":{}}', 400),
-    "a huge integer": (
-        b'{"server":"deals","operation":"add_amount","arguments":{"dealId":"a","amount":' + b"9" * 400 + b"}}",
-        400,
-    ),
+    "nested deep": (_CALL % (b'{"a":' * 100_000 + b"1" + b"}" * 100_000), 400),
+    "nul": (_CALL % rb'{"dealId":"\u0000","stage":"x"}', 400),
+    "half a surrogate": (_CALL % rb'{"dealId":"\ud800","stage":"x"}', 400),
+    "nan": (_CALL % b'{"dealId":"a","stage":NaN}', 400),
+    "a key twice": (_CALL % b'{"dealId":"a","dealId":"b","stage":"x"}', 400),
+    "a huge integer": (_CALL % (b'{"dealId":' + b"9" * 400 + b"}"), 400),
     "no object": (b"[1,2]", 422),
     "an unknown member": (b'{"server":"deals","operation":"set_stage","force":true}', 422),
-    "a hostile interaction": (
-        b'{"server":"deals","operation":"set_stage","arguments":{"dealId":"a","stage":"b"},"interaction":"a.>"}',
-        422,
-    ),
+    "a hostile interaction": (b'{"server":"deals","operation":"set_stage","interaction":"a.>"}', 422),
 }
 
 

@@ -29,7 +29,11 @@ def router(verifier: Verifier, entries: Entries, doubts: Doubts) -> APIRouter:
         cursor = request.query_params.get("cursor", "0")
         if not cursor.isdecimal() or len(cursor) > 9:
             raise invalid("The cursor is not one that a listing gave.")
-        return answer(await entries.of_run(checked_id(run), await caller(request), int(cursor)))
+        order = request.query_params.get("order", "oldest")
+        if order not in ("oldest", "newest"):
+            raise invalid("The order is oldest or newest.")
+        newest = order == "newest"
+        return answer(await entries.of_run(checked_id(run), await caller(request), int(cursor), newest_first=newest))
 
     @routes.post("/v1/entries/{entry}/resolution")
     async def resolve(entry: str, request: Request) -> Response:
