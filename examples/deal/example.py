@@ -36,7 +36,13 @@ PLAN = CampaignPlan(
     owner=OWNER,
     members=dict.fromkeys(PEOPLE, "member"),
     agents={
-        SALES: {"memory": "yes"},
+        SALES: {
+            "memory": "yes",
+            "operations": [
+                *("crm/get_deal", "crm/update_deal", "crm/update_notes", "calendar/create_meeting", "mail/send_mail"),
+                *("payments/get_order", "payments/refund", "memory/recall", "memory/remember"),
+            ],
+        },
         FORECAST: {"memory": "yes", "operations": ["forecast/weigh_deals", "crm/get_deal"]},
         CAPACITY: {"memory": "unknown", "operations": ["capacity/book_team", "crm/get_deal"]},
     },

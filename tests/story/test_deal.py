@@ -192,3 +192,23 @@ async def test_an_agent_proposes_a_reversal_and_a_person_decides_it(sale: Sale) 
     entry = await sale.seller.get(f"/v1/entries/{won['id']}")
     assert (entry["status"], entry["revertedByPerson"]) == ("reverted", sale.cast.seller)
     assert entry["revertReason"] == "nobody signed"
+
+
+async def test_an_agent_uses_only_what_its_campaign_lets_it(sale: Sale) -> None:
+    """P10: the agent that books teams moves no deal."""
+    capacity = await CapacityAgent.begin(await sale.stage.seat(CAPACITY, "agent"), sale.campaign, sale.cast.seller)
+    with pytest.raises(Refused) as refused:
+        await capacity.use("crm/update_deal", dealId=sale.cast.deal, stage="Lost")
+    assert refused.value.status == 403
+    assert (await sale.company.deal(sale.cast.deal))["stage"] == "Proposal"
+
+
+async def test_a_mail_waits_until_a_person_has_seen_whom_it_goes_to(sale: Sale) -> None:
+    """S10, P6: nothing is sent while it waits; denied, it is never sent, and the agent hears that."""
+    asked = await sale.agent.welcome(sale.cast.address, "nobody at all")
+    approval = await sale.seller.get(f"/v1/approvals/{asked['approval']}")
+    assert sale.cast.address in str(approval["preview"])
+    await sale.seller.decide_approval(approval["id"], "deny", "the wrong person")
+    assert (await sale.agent.caller.settled(asked["id"]))["status"] == "denied"
+    with pytest.raises(TimeoutError):
+        await sale.company.delivered(sale.cast.address, "Welcome, nobody at all", seconds=0.1)
