@@ -1,0 +1,159 @@
+"""When somebody is on duty: weekly hours in a zone, less holidays and absences (P3, N3). Pure: instants in, instants out.
+
+Hours are wall-clock times. On the two days a year when clocks change, duty begins at the first instant whose wall clock has
+reached its beginning and ends at the last one whose wall clock has not reached its end. So an hour that does not exist is
+skipped, an hour that comes twice belongs to one duty and not to two, and each boundary is one instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+HORIZON = timedelta(days=400)
+"""How far ahead, and back, duty is looked for: whoever is away for longer is never on duty."""
+_SECOND = timedelta(seconds=1)
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """From *start* to *end*, wall-clock; an *end* that is not after *start* is on the next day (midnight: its very end)."""
+
+    start: time
+    end: time
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From *start* up to, and without, *end*."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """*weekly*: hours by weekday, Monday is 0. *absences*: in order of their start, they may overlap."""
+
+    zone: ZoneInfo
+    weekly: Mapping[int, Sequence[Hours]]
+    is_holiday: Callable[[date], bool] = field(default=lambda _: False)
+    absences: Sequence[Span] = ()
+
+
+def next_on_duty(calendar: Calendar, after: datetime) -> datetime | None:
+    """The first instant at or after *after* that is on duty; None where there is none within `HORIZON`."""
+    piece = next(_pieces(calendar, after, after + HORIZON), None)
+    return None if piece is None else piece.start
+
+
+def last_duty(calendar: Calendar, before: datetime, since: datetime) -> Span | None:
+    """The last stretch of duty that begins at or before *before*, cut to *since* and *before*; None where there is none.
+
+    Its end is not on duty any more, unless it is *before* itself.
+    """
+    since = max(since, before - HORIZON)
+    day = before.astimezone(calendar.zone).date() + _DAY
+    first = since.astimezone(calendar.zone).date() - 2 * _DAY
+    while day >= first:
+        for span in reversed(_of_day(calendar, day)):
+            for rest in reversed(_without(span, calendar.absences)):
+                if rest.start <= before and rest.end > since:
+                    return Span(max(rest.start, since), min(rest.end, before))
+        day -= _DAY
+    return None
+
+
+def spans(calendar: Calendar, since: datetime, until: datetime) -> Iterator[Span]:
+    """Every stretch of duty between *since* and *until*, cut to them, in order; those that touch or overlap are one."""
+    held: Span | None = None
+    for piece in _pieces(calendar, since, until):
+        if held is None:
+            held = piece
+        elif piece.start <= held.end:
+            held = Span(held.start, max(held.end, piece.end))
+        else:
+            yield held
+            held = piece
+    if held is not None:
+        yield held
+
+
+def _pieces(calendar: Calendar, since: datetime, until: datetime) -> Iterator[Span]:
+    """The same day by day, in order of their start."""
+    day = since.astimezone(calendar.zone).date() - 2 * _DAY
+    last = until.astimezone(calendar.zone).date() + _DAY
+    while day <= last:
+        for whole in _of_day(calendar, day):
+            for rest in _without(whole, calendar.absences):
+                start, end = max(rest.start, since), min(rest.end, until)
+                if start < end:
+                    yield Span(start, end)
+        day += _DAY
+
+
+def _of_day(calendar: Calendar, day: date) -> list[Span]:
+    """The duty that begins on *day*, in order, before absences."""
+    hours = calendar.weekly.get(day.weekday(), ())
+    if not hours or calendar.is_holiday(day):
+        return []
+    found = []
+    for one in hours:
+        ends_on = day if one.end > one.start else day + _DAY
+        start = _first_at(datetime.combine(day, one.start), calendar.zone)
+        end = _last_before(datetime.combine(ends_on, one.end), calendar.zone)
+        if start < end:
+            found.append(Span(start, end))
+    return sorted(found, key=lambda span: span.start)
+
+
+def _first_at(wall: datetime, zone: ZoneInfo) -> datetime:
+    """The first instant at which *zone*'s clocks have reached *wall*."""
+    early, late = _both(wall, zone)
+    return _jump(early, late, zone) if early > late else early
+
+
+def _last_before(wall: datetime, zone: ZoneInfo) -> datetime:
+    """The last instant up to which *zone*'s clocks have not reached *wall*."""
+    early, late = _both(wall, zone)
+    return _jump(early, late, zone) if early > late else late
+
+
+def _both(wall: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """What *wall* means by the offset before and by the one after a change of clocks; the same on any other day."""
+    return (
+        wall.replace(tzinfo=zone, fold=0).astimezone(UTC),
+        wall.replace(tzinfo=zone, fold=1).astimezone(UTC),
+    )
+
+
+def _jump(by_old: datetime, by_new: datetime, zone: ZoneInfo) -> datetime:
+    """When clocks sprang forward over a wall time that never was; it lies between its two readings."""
+    new = by_old.astimezone(zone).utcoffset()
+    low, high = by_new, by_old  # the old offset holds at low, the new one at high
+    while high - low > _SECOND:
+        middle = low + timedelta(seconds=(high - low) // _SECOND // 2)
+        if middle.astimezone(zone).utcoffset() == new:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _without(span: Span, absences: Sequence[Span]) -> list[Span]:
+    """*span* less *absences*, in order."""
+    rest, start = [], span.start
+    for absence in absences:
+        if absence.start >= span.end:
+            break
+        if absence.end <= start:
+            continue
+        if absence.start > start:
+            rest.append(Span(start, absence.start))
+        start = absence.end
+    if start < span.end:
+        rest.append(Span(start, span.end))
+    return rest
