@@ -7,6 +7,7 @@ Redis only orders those who wait. What must never happen twice is guarded by Pos
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import secrets
 import time
@@ -71,6 +72,8 @@ class Locks:
             socket_connect_timeout=_SOCKET_SECONDS,
             protocol=2,
         )
+        self._name = secrets.token_hex(12)
+        self._numbers = itertools.count(1)
         self._queue: list[_Command] = []
         self._sending: asyncio.Task[None] | None = None
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
@@ -134,7 +137,7 @@ class Locks:
         del self._waiting[name]
 
     async def _contend(self, name: str, lease_seconds: float, give_up: float, waited: bool) -> Lease:
-        token = secrets.token_hex(12)
+        token = f"{self._name}-{next(self._numbers)}"
         pause = _FIRST_WAIT
         while True:
             asked = time.monotonic()
