@@ -11,8 +11,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiosmtplib
-from aiosmtpd.handlers import Mailbox
-from aiosmtpd.smtp import SMTP
 
 SENDER = "desk@acme.example"
 
@@ -45,6 +43,10 @@ class Post:
 @asynccontextmanager
 async def mail_sink(folder: Path) -> AsyncIterator[str]:
     """An SMTP server that delivers everything into the Maildir *folder*; gives its URL."""
+    # Of the embedded servers: an image that only sends has no use for it.
+    from aiosmtpd.handlers import Mailbox  # noqa: PLC0415
+    from aiosmtpd.smtp import SMTP  # noqa: PLC0415
+
     handler = Mailbox(folder)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: SMTP(handler, hostname="localhost", loop=loop), "127.0.0.1", 0)

@@ -43,6 +43,16 @@ def ensure_keys(folder: Path) -> None:
         _keep(folder / public, pem, mode=0o644)
 
 
+def publish_keys(folder: Path, public: Path) -> None:
+    """Put the public halves into the folder *public*, for services that hold no private key; older ones are replaced."""
+    public.mkdir(parents=True, exist_ok=True)
+    for name in (SIGNING_PUBLIC_KEY, TOKEN_PUBLIC_KEY):
+        new = public / f".{name}.{secrets.token_hex(8)}"
+        new.write_bytes((folder / name).read_bytes())
+        new.chmod(0o644)
+        new.replace(public / name)
+
+
 def database_password(folder: Path, service: str) -> str:
     """The password of *service*'s database role in an embedded stack: derived, so the same at every start."""
     return hmac.digest((folder / MASTER_KEY).read_bytes(), f"database role of {service}".encode(), "sha256").hex()

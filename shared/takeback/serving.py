@@ -21,7 +21,7 @@ from takeback.database import migrate as migrate_database
 from takeback.door import PortInUse
 from takeback.embedded import EmbeddedServerError
 from takeback.errors import Problem
-from takeback.keys import ensure_keys, keys_folder
+from takeback.keys import ensure_keys, keys_folder, publish_keys
 from takeback.logging import configure_logging
 from takeback.stack import NotInstalled, Stack, logging_to, one_service, provision
 
@@ -96,9 +96,15 @@ async def serve_service(name: str, data: Path, *, host: str, port: int | None) -
 
 
 async def migrate(data: Path) -> None:
-    """Bring schemas, streams and keys to this version, on the servers that the environment or a running stack names."""
+    """Bring schemas, streams and keys to this version, on the servers that the environment or a running stack names.
+
+    TAKEBACK_PUBLIC_KEYS_DIR names one more folder for the public halves: the keys of services that only check tokens.
+    """
     environ = DataFolder(data).environ()
-    ensure_keys(keys_folder(environ, data))
+    keys = keys_folder(environ, data)
+    ensure_keys(keys)
+    if public := environ.get("TAKEBACK_PUBLIC_KEYS_DIR"):
+        publish_keys(keys, Path(public))
     migrated = await migrate_database(environ["TAKEBACK_POSTGRES_URL"], environ)
     if nats_url := environ.get("TAKEBACK_NATS_URL"):
         await provision(nats_url)
