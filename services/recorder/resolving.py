@@ -26,7 +26,12 @@ from takeback.messages.campaign import Serialize
 from takeback.messages.entry import CallRequest, EntryKind, Unresolved
 
 _CACHED_VALIDATORS: Final = 2000
+_REMEMBERED_RUNS: Final = 10_000
 _REPAIRABLE: Final = ("committed", "failed", "in_doubt", "reverting", "reverted")
+
+
+class Outdated(Exception):
+    """What was remembered of a run may no longer hold: look again. Nothing was written."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,7 @@ class Call:
     depends_on: Sequence[str] = ()
     unresolved: Sequence[Unresolved] = field(default=())
     doubt: str | None = None
+    remembered: bool = False
 
     @property
     def campaign(self) -> str:
@@ -114,25 +120,45 @@ class Resolver:
         self._runs = runs
         self._servers = servers
         self._validators: dict[str, Any] = {}
+        self._met: dict[tuple[str, Caller], RunRow] = {}
 
-    async def call(
-        self, run: str, caller: Caller, request: CallRequest, idempotency: Idempotency | None = None
-    ) -> Call:
+    async def call(self, run: str, caller: Caller, request: CallRequest) -> Call:
         """The call that *request* asks for.
 
         Raises `Problem`: 404 for a stranger, 403 for who may not call here (P10), 409 for a run that is not open, 422 for
         arguments that the operation's schema does not take.
         """
         found = await self._runs.met(await self._group_reader.one(RUN, run, caller.sub), caller)
+        if len(self._met) >= _REMEMBERED_RUNS:
+            self._met.clear()
+        self._met[run, caller] = found
+        return await self._resolved(found, caller, request)
+
+    def remembered(self, run: str, caller: Caller) -> RunRow | None:
+        """The run as *caller* met it last: it may have moved on since."""
+        return self._met.get((run, caller))
+
+    def forget(self, call: Call) -> None:
+        """The call's run has moved on."""
+        self._met.pop((call.run.id, call.caller), None)
+
+    async def resolved(self, found: RunRow, caller: Caller, request: CallRequest) -> Call:
+        """The same from a run that is remembered; raises `Outdated` for whatever a look might answer otherwise."""
+        try:
+            return await self._resolved(found, caller, request, remembered=True)
+        except Problem as problem:
+            raise Outdated from problem
+
+    async def _resolved(self, found: RunRow, caller: Caller, request: CallRequest, *, remembered: bool = False) -> Call:
         settings = await self._campaigns.settings(found.campaign, found.campaign_version)
-        await self._check_caller(found, settings, caller, request)
+        await self._check_caller(found, settings, caller, request, remembered)
         if found.status != "open":
             raise not_open(found.status)
         operation = await self._servers.operation(
             found.campaign, found.campaign_version, request.server, request.operation
         )
         unresolved = self._check_arguments(operation, request.arguments)
-        principal = await self._principal(found, settings, caller, request)
+        principal = await self._principal(found, settings, caller, request, remembered)
         kind = await self._kind(found, operation, request)
         depends_on: Sequence[str] = request.depends_on
         if depends_on:
@@ -150,9 +176,9 @@ class Resolver:
             agent=request.agent or found.agent,
             model=request.model or found.model,
             principal=principal,
-            idempotency=idempotency,
             depends_on=depends_on,
             unresolved=unresolved,
+            remembered=remembered,
         )
 
     async def again(self, run: str, caller: Caller, request: CallRequest, entry: str, kept: Mapping[str, Any]) -> Call:
@@ -180,7 +206,7 @@ class Resolver:
         )
 
     async def _check_caller(
-        self, run: RunRow, settings: CampaignSettings, caller: Caller, request: CallRequest
+        self, run: RunRow, settings: CampaignSettings, caller: Caller, request: CallRequest, remembered: bool = False
     ) -> None:
         if caller.kind == "agent":
             allowed = run.opened_by == caller.sub
@@ -189,24 +215,30 @@ class Resolver:
         else:
             allowed = True
         if not allowed:
-            raise await self._campaigns.security.refuse(run.campaign, caller, "call in this run")
+            raise await self._refused(remembered, run.campaign, caller, "call in this run")
         agent = settings.agents.get(caller.sub) if caller.kind == "agent" else None
         if agent is None:
             return
         if agent.operations is not None and f"{request.server}/{request.operation}" not in agent.operations:
-            raise await self._campaigns.security.refuse(run.campaign, caller, "use this operation")
+            raise await self._refused(remembered, run.campaign, caller, "use this operation")
 
-    async def _principal(self, run: RunRow, settings: CampaignSettings, caller: Caller, request: CallRequest) -> str:
+    async def _principal(
+        self, run: RunRow, settings: CampaignSettings, caller: Caller, request: CallRequest, remembered: bool
+    ) -> str:
         principal = request.principal or run.principal
         agent = settings.agents.get(caller.sub) if caller.kind == "agent" else None
         if agent is not None and agent.principals is not None and principal not in agent.principals:
-            raise await self._campaigns.security.refuse(run.campaign, caller, "call for this principal")
+            raise await self._refused(remembered, run.campaign, caller, "call for this principal")
         if principal != run.principal:
             if caller.is_human and principal != caller.sub and run.role != "owner":
-                raise await self._campaigns.security.refuse(run.campaign, caller, "call for somebody else")
+                raise await self._refused(remembered, run.campaign, caller, "call for somebody else")
             if await self._campaigns.role(run.campaign, principal) is None:
                 raise invalid(f"The principal {principal} is not a member of this campaign.")
         return principal
+
+    async def _refused(self, remembered: bool, campaign: str, caller: Caller, what: str) -> Exception:
+        """The refusal, kept in the security log once: by what is only remembered nobody is refused."""
+        return Outdated() if remembered else await self._campaigns.security.refuse(campaign, caller, what)
 
     def _check_arguments(self, operation: PinnedOperation, arguments: dict[str, Any]) -> list[Unresolved]:
         validator = self._validators.get(operation.pin)

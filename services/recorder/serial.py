@@ -11,7 +11,8 @@ from takeback.errors import Problem, unavailable
 from takeback.locks import LockBusy, Locks, LockUnavailable
 
 STANDING: Final = """
-select q.n, (select value from fences where serial_key = q.key) as fence,
+select q.n, s.status as run_status, c.seq as campaign_version, m.role,
+       (select value from fences where serial_key = q.key) as fence,
        (select e.id from entries e
         where e.campaign = q.campaign and e.status = 'in_doubt' and e.write and e.id <> q.itself
           and ((e.server = q.server and e.operation = q.operation
@@ -20,10 +21,17 @@ select q.n, (select value from fences where serial_key = q.key) as fence,
                or exists (select from entry_resources r
                           where r.entry = e.id and r.role = 'changes' and r.resource = q.resource))
         order by e.created_at limit 1) as doubt
-from unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[])
-     as q (n, key, campaign, server, operation, arguments_hash, resource, itself)
+from unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+            $9::text[], $10::text[])
+     as q (n, key, campaign, server, operation, arguments_hash, resource, itself, run, sub)
+join streams s on s.stream = q.run
+join streams c on c.stream = q.campaign
+left join members m on m.campaign = q.campaign and m.sub = q.sub
 """
-"""The fence and the doubt in one statement: while the fence stays, so does the answer, under that key."""
+"""The fence and the doubt in one statement: while the fence stays, so does the answer, under that key.
+
+Beside them how the run and the caller stand, which a call may have remembered from an earlier one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
