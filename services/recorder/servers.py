@@ -142,6 +142,8 @@ class Servers:
             "undoTool": described.undo_tool,
             "observeTool": described.observe_tool,
             "previewTool": described.preview_tool,
+            "serverInfo": described.info,
+            "instructions": described.instructions,
         }
         async with self._journal.transaction() as tx:
             await tx.append(Unit(records=[record]))
@@ -152,12 +154,12 @@ class Servers:
                 campaign, name, json.dumps(transport).decode(), json.dumps(capabilities).decode(),
             )  # fmt: skip
             await tx.execute("delete from operations where campaign = $1 and server = $2", campaign, name)
-            for operation, definition in zip(pinned, described.operations, strict=True):
+            for place, (operation, definition) in enumerate(zip(pinned, described.operations, strict=True)):
                 await tx.execute(
-                    "insert into operations (campaign, server, operation, definition, source, pin)"
-                    " values ($1, $2, $3, $4, $5, $6)",
+                    "insert into operations (campaign, server, operation, definition, source, pin, place)"
+                    " values ($1, $2, $3, $4, $5, $6, $7)",
                     campaign, name, operation.name, json.dumps(definition.definition).decode(), operation.source,
-                    operation.pin,
+                    operation.pin, place,
                 )  # fmt: skip
         return await self._wire(campaign, name)
 

@@ -216,6 +216,7 @@ operations = Table(
     _text("source"),
     _text("pin"),
     _time("pinned_at", now=True),
+    Column("place", Integer, nullable=False, server_default=text("0")),
     _one_of("source", "declared", "manifest", "none"),
 )
 
@@ -275,9 +276,11 @@ approvals = Table(
     _time("decided_at", null=True),
     _text("claimed_by", null=True),
     _time("claimed_until", null=True),
+    _time("fetched_at", null=True),
     _one_of("status", "pending", "approved", "denied", "expired", "forwarded"),
     Index("approvals_status", "campaign", "status"),
     Index("approvals_due", "status", "expires_at", postgresql_where=text("status in ('pending', 'approved')")),
+    Index("approvals_unfetched", "run", postgresql_where=text("fetched_at is null")),
 )
 
 idempotency = Table(

@@ -21,7 +21,12 @@ from takeback.extension import (
 Json = dict[str, Any]
 
 
-def description(server: Mapping[str, Any], extensions: Mapping[str, Any] | None, tools: list[Json]) -> Description:
+def description(
+    server: Mapping[str, Any],
+    extensions: Mapping[str, Any] | None,
+    tools: list[Json],
+    instructions: str | None = None,
+) -> Description:
     """The description in a server's info, its capabilities' extensions and its list of tools.
 
     A tool with a role is hidden; where a handshake lost the extensions, the role is all that names it.
@@ -50,6 +55,8 @@ def description(server: Mapping[str, Any], extensions: Mapping[str, Any] | None,
         undo_tool=special["undo"],
         observe_tool=special["observe"],
         preview_tool=special["preview"],
+        info=dict(server),
+        instructions=instructions,
     )
 
 

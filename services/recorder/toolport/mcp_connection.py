@@ -16,6 +16,8 @@ from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import SessionMessage
 from pydantic import RootModel
 
+from recorder.toolport.hearing import Progress
+
 Connect = Callable[[], AbstractAsyncContextManager[TransportStreams]]
 Json = dict[str, Any]
 
@@ -102,9 +104,16 @@ class Connection:
             self._ready.set_exception(error)
 
 
-async def request(client: Client, message: types.CallToolRequest | types.ListToolsRequest, deadline: float) -> Json:
+async def request(
+    client: Client,
+    message: types.CallToolRequest | types.ListToolsRequest,
+    deadline: float,
+    progress: Progress | None = None,
+) -> Json:
     """Ask and answer with the result as it came, nothing dropped. Raises `mcp.MCPError`."""
-    answer = await client.session.send_request(message, _Raw, request_read_timeout_seconds=deadline)
+    answer = await client.session.send_request(
+        message, _Raw, request_read_timeout_seconds=deadline, progress_callback=progress
+    )
     return answer.root
 
 

@@ -11,6 +11,7 @@ from mcp import Client, MCPError
 from pydantic import ValidationError
 
 from recorder.toolport import answers
+from recorder.toolport.hearing import Progress, hearing
 from recorder.toolport.mcp_codes import CLOSED, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
 from recorder.toolport.mcp_connection import Connect, Connection, Sent, request
 from recorder.toolport.port import (
@@ -55,8 +56,9 @@ class McpTool:
                 if cursor is None:
                     break
             info = client.server_info
-            server = {"name": info.name, "version": info.version} if info is not None else {}
-            return answers.description(server, client.server_capabilities.extensions, tools)
+            server = info.model_dump(mode="json", by_alias=True, exclude_none=True) if info is not None else {}
+            extensions = client.server_capabilities.extensions
+            return answers.description(server, extensions, tools, client.instructions)
 
         self._described = await self._with_client(ask, deadline)
         return self._described
@@ -73,7 +75,16 @@ class McpTool:
         serial_key: str | None = None,
     ) -> Outcome:
         part = {"entry": entry, "idempotencyKey": idempotency_key, "fence": fence, "serialKey": serial_key}
-        return answers.outcome(await self._tool(operation, arguments, deadline, {EXTENSION: part}))
+        heard = hearing.get()
+        if heard is None:
+            return answers.outcome(await self._tool(operation, arguments, deadline, {EXTENSION: part}))
+        if heard.cancelled:
+            raise NotSent(f"The caller gave up before anything was sent to {self._name}.")
+        with heard.asking() as asking:
+            result = await self._tool(operation, arguments, deadline, {EXTENSION: part}, heard.progress)
+        if asking.cancelled_caught:
+            raise NoAnswer(f"The caller cancelled the call while {self._name} worked on it.")
+        return answers.outcome(result)
 
     async def preview(self, operation: str, arguments: Json, *, deadline: float) -> Preview:
         tool = await self._special("preview", deadline)
@@ -112,19 +123,21 @@ class McpTool:
             raise Unsupported(f"{self._name} has no {role} tool. Nothing was sent.")
         return tool
 
-    async def _tool(self, name: str, arguments: Json, deadline: float, meta: Json | None = None) -> Json:
+    async def _tool(
+        self, name: str, arguments: Json, deadline: float, meta: Json | None = None, progress: Progress | None = None
+    ) -> Json:
         params = types.CallToolRequestParams.model_validate({"name": name, "arguments": arguments, "_meta": meta})
         message = types.CallToolRequest(params=params)
 
         async def ask(client: Client, left: float) -> Json:
             try:
-                return await request(client, message, left)
+                return await request(client, message, left, progress)
             except MCPError as error:
                 if error.code != types.HEADER_MISMATCH:
                     raise
             # The server wants arguments repeated in headers, as its newest list says which. It ran nothing yet.
             await client.session.list_tools()
-            return await request(client, message, left)
+            return await request(client, message, left, progress)
 
         return await self._with_client(ask, deadline)
 

@@ -60,6 +60,9 @@ class Description:
     undo_tool: str | None = None
     observe_tool: str | None = None
     preview_tool: str | None = None
+    info: dict[str, Any] = field(default_factory=dict)
+    """What the server says of itself (MCP ``serverInfo``), and the instructions that it gives."""
+    instructions: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,48 @@
+"""What the caller of a tool wants to hear while the tool runs, and the caller's wish that it stop.
+
+It follows a call as context, through whatever stands between a door and a transport: only a transport that can tell of
+progress, or pass on a cancellation, looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from anyio import CancelScope
+
+Progress = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Told by the tool: how far it is, of how much, in its words."""
+
+
+class Hearing:
+    """One caller, for one call. *progress* is None where nobody listens."""
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self.progress = progress
+        self.cancelled = False
+        self._asking: CancelScope | None = None
+
+    def cancel(self) -> None:
+        """The caller has gone: nothing more is sent for it, and what was sent is cancelled at the tool server.
+
+        The call is concluded all the same; where nobody knows what the tool did, it is in doubt (J7).
+        """
+        self.cancelled = True
+        if self._asking is not None:
+            self._asking.cancel()
+
+    @contextmanager
+    def asking(self) -> Iterator[CancelScope]:
+        """While the block runs, `cancel` ends it; the scope says whether it did."""
+        with CancelScope() as scope:
+            self._asking = scope
+            try:
+                yield scope
+            finally:
+                self._asking = None
+
+
+hearing: ContextVar[Hearing | None] = ContextVar("hearing", default=None)
+"""Set by a door before it hands a call over."""
