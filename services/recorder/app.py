@@ -55,6 +55,7 @@ class Recorder:
         signer = Signer.from_keys(settings.keys_dir)
         campaigns = Campaigns(pool, journal, SecurityLog(pool))
         runs = Runs(pool, journal, campaigns)
+        observe_deadline = min(_OBSERVE_SECONDS, settings.forward_deadline_seconds)
         self._servers = servers = Servers(pool, journal, campaigns, client, settings, environ)
         self._reversing = reversing.build(
             pool=pool,
@@ -64,7 +65,7 @@ class Recorder:
             serial=Serial(
                 locks,
                 # An undo and the reads around it end by these deadlines; the lease outlives them.
-                lease_seconds=2 * settings.forward_deadline_seconds + 2 * _OBSERVE_SECONDS,
+                lease_seconds=2 * settings.forward_deadline_seconds + 2 * observe_deadline,
                 wait_seconds=settings.lock_wait_seconds,
             ),
             campaigns=campaigns,
@@ -72,7 +73,7 @@ class Recorder:
             signer=signer,
             announce=self._announce,
             undo_deadline=settings.forward_deadline_seconds,
-            observe_deadline=_OBSERVE_SECONDS,
+            observe_deadline=observe_deadline,
             sweep_seconds=settings.sweep_seconds,
         )
         self._calls = calls.put_together(
