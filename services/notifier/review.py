@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from notifier.windows import Lapse, Notice
 from takeback.messages.entry import Entry
 from takeback.messages.review import (
     Acknowledgement,
@@ -35,7 +36,23 @@ class Run:
     status: Literal["open", "paused", "closed"]
 
 
-def review(run: Run, entries: Sequence[Entry], acknowledged: Sequence[Acknowledgement], now: datetime) -> Review:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a run's windows beside its entries: *notices* that were accepted for somebody, *lapses* that the
+    journal has, and *times*, by entry, at which somebody is told."""
+
+    notices: Sequence[Notice] = ()
+    lapses: Mapping[str, Lapse] = field(default_factory=dict)
+    times: Mapping[str, tuple[datetime | None, datetime | None]] = field(default_factory=dict)
+
+
+def review(
+    run: Run,
+    entries: Sequence[Entry],
+    acknowledged: Sequence[Acknowledgement],
+    now: datetime,
+    known: Known = Known(),
+) -> Review:
     """The review of *run* at *now*; *entries* in the order of their intents.
 
     Every entry that changed something, or tried to, stands in exactly one section, the same as in a plan made at that
@@ -47,8 +64,8 @@ def review(run: Run, entries: Sequence[Entry], acknowledged: Sequence[Acknowledg
             continue
         found = standing(entry, now)
         by_place.setdefault(found.reason if found.reason == "window_closed" else found.place, []).append((entry, found))
-    opened = [_open(entry, found, acknowledged, now) for entry, found in by_place.get("step", [])]
-    closed = [_closed(entry, acknowledged) for entry, _ in by_place.get("window_closed", [])]
+    opened = [_open(entry, found, acknowledged, now, known) for entry, found in by_place.get("step", [])]
+    closed = [_closed(entry, acknowledged, known) for entry, _ in by_place.get("window_closed", [])]
     return Review(
         run=run.id,
         campaign=run.campaign,
@@ -91,18 +108,28 @@ def with_unsettled(entries: Sequence[Entry], unsettled: Iterable[Entry]) -> list
     return sorted(known.values(), key=lambda entry: int(entry.label.removeprefix("e")))
 
 
-def how_it_lapsed(entry: str, undo_by: datetime, acknowledged: Iterable[Acknowledgement]) -> tuple[Lapsed, str | None]:
+def how_it_lapsed(
+    entry: str, undo_by: datetime, acknowledged: Iterable[Acknowledgement], notices: Iterable[Notice] = ()
+) -> tuple[Lapsed, str | None]:
     """How the window of *entry* went by, and who had acknowledged it (N4).
 
-    It follows what happened before the window closed: an acknowledgement that came later changes nothing. Reminders
-    and escalations that were really delivered will be weighed here, between the two.
+    It follows what happened before the window closed: what was acknowledged, or accepted for somebody, only later changes
+    nothing. The strongest counts: acknowledged, else escalated, else reminded.
     """
     by = _acknowledged_by(entry, undo_by, acknowledged)
-    return ("after_acknowledgement", by) if by is not None else ("quietly", None)
+    if by is not None:
+        return "after_acknowledgement", by
+    reached = {notice.kind for notice in notices if notice.entry == entry and notice.delivered_at < undo_by}
+    if "escalation" in reached:
+        return "after_escalation", None
+    return ("after_reminder" if "reminder" in reached else "quietly"), None
 
 
-def _open(entry: Entry, found: Standing, acknowledged: Sequence[Acknowledgement], now: datetime) -> OpenWindow:
+def _open(
+    entry: Entry, found: Standing, acknowledged: Sequence[Acknowledgement], now: datetime, known: Known
+) -> OpenWindow:
     undo_by = entry.undo.undo_by
+    remind_at, escalate_at = known.times.get(entry.id, (None, None))
     return OpenWindow(
         **_item(entry),
         undo_by=undo_by,
@@ -110,13 +137,19 @@ def _open(entry: Entry, found: Standing, acknowledged: Sequence[Acknowledgement]
         via=entry.undo.via,
         needs_person=found.needs_person,
         acknowledged=_acknowledged_by(entry.id, _NEVER, acknowledged) is not None,
+        remind_at=remind_at,
+        escalate_at=escalate_at,
     )
 
 
-def _closed(entry: Entry, acknowledged: Sequence[Acknowledgement]) -> ClosedWindow:
+def _closed(entry: Entry, acknowledged: Sequence[Acknowledgement], known: Known) -> ClosedWindow:
     undo_by = entry.undo.undo_by
     assert undo_by is not None
-    lapsed, by = how_it_lapsed(entry.id, undo_by, acknowledged)
+    recorded = known.lapses.get(entry.id)
+    if recorded is not None and recorded.undo_by == undo_by:
+        lapsed, by = recorded.how, recorded.acknowledged_by
+    else:
+        lapsed, by = how_it_lapsed(entry.id, undo_by, acknowledged, known.notices)
     return ClosedWindow(**_item(entry), undo_by=undo_by, lapsed=lapsed, acknowledged_by=by)
 
 

@@ -12,7 +12,14 @@ from takeback.auth import Caller
 from takeback.errors import human_required, invalid, not_found
 from takeback.messages.base import Id, Request
 from takeback.messages.plan import PlanDecision
-from takeback.messages.rpc import AppendRequest, DecidedBody, RefusedRequest
+from takeback.messages.rpc import (
+    AppendRequest,
+    DecidedBody,
+    RefusedRequest,
+    WindowBody,
+    WindowLapsedBody,
+    WindowToldBody,
+)
 from takeback.web import validate
 
 _OF_PEOPLE = {"link.confirmed": "confirm a link", "review.acknowledged": "acknowledge a review"}
@@ -108,5 +115,12 @@ class Facts:
                 return confirmed.wire()
             case "review.acknowledged":
                 return validate(wanted.body, AcknowledgedBody).wire()
+            case "window.reminded" | "window.escalated" | "window.lapsed":
+                model = WindowLapsedBody if wanted.type == "window.lapsed" else WindowToldBody
+                window: WindowBody = validate(wanted.body, model)
+                stored = await self._reader.entry(window.entry)
+                if stored is None or stored.campaign != wanted.campaign:
+                    raise not_found()
+                return window.wire()
             case _:
                 return wanted.body

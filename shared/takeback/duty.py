@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Final
 from zoneinfo import ZoneInfo
 
 HORIZON = timedelta(days=400)
 """How far ahead, and back, duty is looked for: whoever is away for longer is never on duty."""
+TEAM: Final = "team"
+"""A calendar under this name, or under a role's, is a team's: it counts for whoever has none of their own."""
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
 
@@ -44,8 +47,17 @@ class Calendar:
     absences: Sequence[Span] = ()
 
 
+def calendar_for(sub: str, role: str | None, known: Mapping[str, Calendar]) -> Calendar | None:
+    """The calendar that counts for *sub*: their own, else their role's, else the team's."""
+    for name in (sub, role, TEAM):
+        if name is not None and name in known:
+            return known[name]
+    return None
+
+
 def next_on_duty(calendar: Calendar, after: datetime) -> datetime | None:
     """The first instant at or after *after* that is on duty; None where there is none within `HORIZON`."""
+    after = after.astimezone(UTC)
     piece = next(_pieces(calendar, after, after + HORIZON), None)
     return None if piece is None else piece.start
 
@@ -55,7 +67,8 @@ def last_duty(calendar: Calendar, before: datetime, since: datetime) -> Span | N
 
     Its end is not on duty any more, unless it is *before* itself.
     """
-    since = max(since, before - HORIZON)
+    before = before.astimezone(UTC)  # arithmetic within a zone is of wall clocks
+    since = max(since.astimezone(UTC), before - HORIZON)
     day = before.astimezone(calendar.zone).date() + _DAY
     first = since.astimezone(calendar.zone).date() - 2 * _DAY
     while day >= first:
@@ -70,7 +83,7 @@ def last_duty(calendar: Calendar, before: datetime, since: datetime) -> Span | N
 def spans(calendar: Calendar, since: datetime, until: datetime) -> Iterator[Span]:
     """Every stretch of duty between *since* and *until*, cut to them, in order; those that touch or overlap are one."""
     held: Span | None = None
-    for piece in _pieces(calendar, since, until):
+    for piece in _pieces(calendar, since.astimezone(UTC), until.astimezone(UTC)):
         if held is None:
             held = piece
         elif piece.start <= held.end:

@@ -118,8 +118,11 @@ async def test_a_fact_that_is_sent_again_is_written_once(lab: Lab) -> None:
     facts: dict[str, dict[str, Any]] = {
         "link.confirmed": {"link": "lnk_1", "entry": entry, "dependsOn": entry},
         "review.acknowledged": {"run": lab.run, "entries": [entry]},
-        "window.reminded": {"entry": entry},
-    }
+        "window.reminded": {
+            "run": lab.run, "entry": entry, "undoBy": "2026-12-01T12:00:00Z", "recipient": "ann",
+            "deliveredAt": "2026-12-01T11:00:00Z",
+        },
+    }  # fmt: skip
     for type_, body in facts.items():
         record = new_id("rec")
         first, second = [await lab.append(type_, body, OWNER, record) for _ in range(2)]

@@ -10,7 +10,7 @@ from takeback.messages.base import Id, Instant, Message
 from takeback.messages.campaign import Memory, Operation, Policy, Role, Serialize
 from takeback.messages.entry import Category, Entry
 from takeback.messages.plan import Plan, Receipt, ReversalRecord
-from takeback.messages.review import ReviewReady
+from takeback.messages.review import AuthorityChanged, Lapsed, ReviewReady
 
 
 class Event(Message):
@@ -244,6 +244,38 @@ class ReviewAcknowledged(Chained):
     by: Actor
 
 
+class WindowTold(Chained):
+    """A message about the window of *entry* was accepted for *recipient* before `undoBy` or after; `deliveredAt` says when (N4)."""
+
+    campaign: Id
+    run: Id
+    entry: Id
+    undo_by: Instant
+    recipient: str
+    delivered_at: Instant
+    by: Actor
+
+
+class WindowReminded(WindowTold):
+    """Data of ``window.reminded``: its reminder reached somebody (N3)."""
+
+
+class WindowEscalated(WindowTold):
+    """Data of ``window.escalated``: nobody had acknowledged it, and somebody else was reached (N3)."""
+
+
+class WindowLapsed(Chained):
+    """Data of ``window.lapsed``: the window of *entry* closed at `undoBy`, and how it went by (N4)."""
+
+    campaign: Id
+    run: Id
+    entry: Id
+    undo_by: Instant
+    how: Lapsed
+    acknowledged_by: str | None = None
+    by: Actor
+
+
 class InteractionReverted(Message):
     """Data of ``broadcast.interaction_reverted`` (N5): a client takes the interaction's messages out of its feed."""
 
@@ -291,6 +323,10 @@ EVENT_DATA: dict[str, type[Message]] = {
     "reversal.completed": ReversalCompleted,
     "review.ready": ReviewReady,
     "review.acknowledged": ReviewAcknowledged,
+    "review.authority_changed": AuthorityChanged,
+    "window.reminded": WindowReminded,
+    "window.escalated": WindowEscalated,
+    "window.lapsed": WindowLapsed,
     "broadcast.sent": BroadcastSent,
     "broadcast.interaction_reverted": InteractionReverted,
 }

@@ -24,13 +24,18 @@ class ReviewItem(Message):
 
 
 class OpenWindow(ReviewItem):
-    """An entry that can be taken back now (N1). `secondsLeft` is null where no deadline was declared."""
+    """An entry that can be taken back now (N1). `secondsLeft` is null where no deadline was declared.
+
+    `remindAt` and `escalateAt` say when somebody is told, or was; null where nobody will be, or nobody has looked yet (N3).
+    """
 
     undo_by: Instant | None = None
     seconds_left: int | None = None
     via: Via = "api"
     needs_person: Literal["no_version", "ui"] | None = None
     acknowledged: bool = False
+    remind_at: Instant | None = None
+    escalate_at: Instant | None = None
 
 
 class ClosedWindow(ReviewItem):
@@ -122,3 +127,21 @@ class ReviewReady(Message):
     agent: str
     open: int
     next_deadline: Instant | None = None
+
+
+class AuthorityChanged(Message):
+    """Data of ``review.authority_changed``: a role changed while a run can still be taken back (N9).
+
+    *sub* was *was* and is *role* now, null for somebody who left. `open` windows of the run, the first of which closes at
+    `nextDeadline`, can be taken back by `by`.
+    """
+
+    run: Id
+    campaign: Id
+    principal: str
+    sub: str
+    was: str
+    role: str | None
+    open: int
+    next_deadline: Instant
+    by: list[str]

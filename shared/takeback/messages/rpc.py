@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from takeback.messages.base import Id, Request, Text
+from takeback.messages.base import Id, Instant, Name, Request, Text
 from takeback.messages.events import Actor
 from takeback.messages.plan import PlanDecision
+from takeback.messages.review import Lapsed
 
 AppendType = Literal[
     "plan.proposed", "plan.decided", "link.confirmed", "review.acknowledged", "window.reminded", "window.escalated",
@@ -73,6 +74,28 @@ class RefusedRequest(Request):
     by: Actor
     what: Text
     entry: Id | None = None
+
+
+class WindowBody(Request):
+    """Which window a ``window.*`` record is about."""
+
+    run: Id
+    entry: Id
+    undo_by: Instant
+
+
+class WindowToldBody(WindowBody):
+    """The body of ``window.reminded`` and ``window.escalated``: what was accepted, for whom, when (N4)."""
+
+    recipient: Name
+    delivered_at: Instant
+
+
+class WindowLapsedBody(WindowBody):
+    """The body of ``window.lapsed``: how a window went by (N4)."""
+
+    how: Lapsed
+    acknowledged_by: Name | None = None
 
 
 class DecidedBody(PlanDecision):
