@@ -137,12 +137,12 @@ async def test_without_its_journal_a_call_is_not_forwarded_and_an_outcome_is_wri
         lab = Lab(Client(_asgi(recorder.app), tmp_path / "keys"), environ, postgres.url, nats.tools_url, recorder)
         async with lab.closing:
             deals = await lab.deals()
-            campaign = await lab.campaign(deals)
+            campaign, other = await lab.campaign(deals), await lab.campaign(deals)
             deals.behave("set_stage", "hang")
             call = asyncio.ensure_future(campaign.set_stage("won"))
             await deals.arrived.wait()
             await postgres.kill()
-            refused = await campaign.set_stage("lost", "d2")
+            refused = await other.set_stage("lost", "d2")
             assert (refused.status_code, refused.json()["title"]) == (503, "journal unavailable")
             deals.release.set()
             doubtful = await call
