@@ -1,7 +1,8 @@
 """Requests to addresses that a person has typed in: never to this machine, its network or the cloud's metadata (SSRF).
 
-A name is resolved once, each of its addresses is checked, and the connection goes to the address that was checked, so a name
-that answers differently the second time gains nothing. Redirects are not followed.
+A name is resolved once, each of its addresses is checked, and the connection goes to an address that was checked, so a name
+that answers differently the second time gains nothing. Redirects are not followed. A connection that is kept belongs to the
+name that it was opened for.
 """
 
 from __future__ import annotations
@@ -9,39 +10,68 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
+import httpcore
 import httpx
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+"""All addresses of a host; raises OSError when it has none."""
+_IPV4_INSIDE = [ipaddress.IPv6Network(net) for net in ("64:ff9b::/96", "::/96")]
 
 
 class Forbidden(httpx.TransportError):
     """The address is this machine's or its network's. Nothing was sent."""
 
 
-class GuardedTransport(httpx.AsyncBaseTransport):
+async def addresses_of(host: str, port: int) -> list[str]:
+    """What the system's resolver says."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(item[4][0]) for item in found))
+
+
+async def check(host: str, port: int, resolve: Resolve = addresses_of) -> list[str]:
+    """The addresses of *host*, all of them public. Raises `Forbidden`, and OSError for a host that has none."""
+    addresses = await resolve(host, port)
+    for address in addresses:
+        if not is_public(address):
+            raise Forbidden(f"{host} is {address}, which is no public address. Nothing was sent.")
+    return addresses
+
+
+def is_public(address: str) -> bool:
+    """Whether *address* is one of the whole internet's, whichever way an IPv4 address is wrapped up in it."""
+    number = ipaddress.ip_address(address.split("%", 1)[0])
+    if isinstance(number, ipaddress.IPv6Address):
+        if any(number in net for net in _IPV4_INSIDE):
+            return is_public(str(ipaddress.IPv4Address(number.packed[-4:])))
+        if inner := number.ipv4_mapped or number.sixtofour or (number.teredo and number.teredo[1]):
+            return is_public(str(inner))
+    return number.is_global and not number.is_multicast
+
+
+class GuardedTransport(httpx.AsyncHTTPTransport):
     """Sends to public addresses only; *allow_private* lifts that, for tests and closed networks."""
 
-    def __init__(self, *, allow_private: bool = False) -> None:
-        self._allow_private = allow_private
-        self._inner = httpx.AsyncHTTPTransport(retries=0)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises `Forbidden`, and httpx's own errors."""
-        if not self._allow_private:
-            host = request.url.host
-            address = await _public_address(host, request.url.port or (443 if request.url.scheme == "https" else 80))
-            request.extensions = {**request.extensions, "sni_hostname": host}
-            request.url = request.url.copy_with(host=address)  # the Host header keeps the name
-        return await self._inner.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        """Close what is open."""
-        await self._inner.aclose()
+    def __init__(self, *, allow_private: bool = False, resolve: Resolve = addresses_of) -> None:
+        super().__init__(retries=0)
+        # httpx has no argument for it: the pool that it makes, with a way to connect that looks where it goes.
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=httpx.create_ssl_context(trust_env=False),
+            network_backend=None if allow_private else _Guard(resolve),
+            max_connections=None,
+            max_keepalive_connections=100,
+            keepalive_expiry=5.0,
+        )
 
 
-def guarded_client(*, allow_private: bool = False, timeout_seconds: float = 10.0) -> httpx.AsyncClient:
+def guarded_client(
+    *, allow_private: bool = False, timeout_seconds: float = 10.0, resolve: Resolve = addresses_of
+) -> httpx.AsyncClient:
     """A client over `GuardedTransport`: no redirects, no proxies, nothing from the environment."""
     return httpx.AsyncClient(
-        transport=GuardedTransport(allow_private=allow_private),
+        transport=GuardedTransport(allow_private=allow_private, resolve=resolve),
         timeout=timeout_seconds,
         follow_redirects=False,
         trust_env=False,
@@ -63,19 +93,34 @@ async def read_text(client: httpx.AsyncClient, url: str, limit_bytes: int) -> st
         return body.decode(response.encoding or "utf-8", "replace")
 
 
-async def _public_address(host: str, port: int) -> str:
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise httpx.ConnectError(f"{host} cannot be resolved: {error}") from error
-    addresses = [str(item[4][0]) for item in found]
-    for address in addresses:
-        if not _is_public(address):
-            raise Forbidden(f"{host} is {address}, which is no public address. Nothing was sent.")
-    return addresses[0]
+class _Guard(httpcore.AsyncNetworkBackend):
+    """Connects to the address that it has checked; TLS still asks for the name's certificate."""
 
+    def __init__(self, resolve: Resolve) -> None:
+        self._resolve = resolve
+        self._inner = httpcore.AnyIOBackend()
 
-def _is_public(address: str) -> bool:
-    number = ipaddress.ip_address(address.split("%", 1)[0])
-    mapped = getattr(number, "ipv4_mapped", None) or getattr(number, "sixtofour", None)
-    return (mapped or number).is_global and not number.is_multicast
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  the interface's own
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            addresses = await check(host, port, self._resolve)
+        except OSError as error:
+            raise httpcore.ConnectError(f"{host} cannot be resolved: {error}") from error
+        for last in addresses[:-1]:
+            try:
+                return await self._inner.connect_tcp(last, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue  # the host's next address
+        return await self._inner.connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+
+    async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+        raise Forbidden("A socket of this machine. Nothing was sent.")
+
+    async def sleep(self, seconds: float) -> None:
+        await self._inner.sleep(seconds)
