@@ -24,7 +24,7 @@ EXTENSION = "io.github.takeback/undo"
 EXTENSION_VERSION = 1
 Role = Literal["undo", "observe", "preview"]
 CallOutcome = Literal["committed", "failed", "never", "unknown"]
-UndoOutcome = Literal["reverted", "already_reverted", "conflict", "failed", "unknown"]
+UndoOutcome = Literal["reverted", "already_reverted", "conflict", "unverified", "failed", "unknown"]
 
 
 # --- what is declared -------------------------------------------------------------------------------------------------
@@ -126,7 +126,11 @@ class Remap(Message):
 
 
 class UndoAnswer(Message):
-    """What the undo tool says it did. `unknown` is an answer that could not be read: it proves nothing (S8)."""
+    """What the undo tool says it did.
+
+    `unverified`: it acted, and the record is not as it was before. `unknown` is an answer that could not be read: it proves
+    nothing (S8).
+    """
 
     outcome: UndoOutcome
     effects: list[Effect] = Field(default_factory=list)

@@ -67,7 +67,7 @@ def judge(evidence: Evidence) -> Judgement:
             return _claimed(evidence, "reverted")
         case "already_reverted":
             return _claimed(evidence, "reverted" if evidence.resumed else "already_reverted")
-        case "unknown":
+        case "unknown" | "unverified":
             return _claimed(evidence, "reverted")
         case "conflict" | "failed" | "refused" | "not_sent":
             return _declined(evidence)
@@ -84,7 +84,8 @@ def _claimed(evidence: Evidence, outcome: StepOutcome) -> Judgement:
         )
     if any(part.wrong is None for part in evidence.parts):
         return Judgement("in_doubt", "The tool server answered, and the record could not be read back yet.")
-    return Judgement("unverified", f"The tool server says that it is done, but {_wrong(evidence)}.")
+    told = evidence.detail if evidence.answer == "unverified" else None
+    return Judgement("unverified", f"{told or 'The tool server says that it is done.'} But {_wrong(evidence)}.")
 
 
 def _declined(evidence: Evidence) -> Judgement:

@@ -15,7 +15,7 @@ from takeback.toolserver.call import Call
 from takeback.toolserver.effects import effects_of, used_by, with_effects
 from takeback.toolserver.errors import KeyForsworn, OperationError, StaleFence
 from takeback.toolserver.operation import Operation
-from takeback.toolserver.record import State, Tx
+from takeback.toolserver.record import Ids, Record, State, Tx
 from takeback.toolserver.store import Answered, PostgresStore
 
 _log = logging.getLogger("takeback.toolserver")
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 class InDoubt(Exception):
-    """An earlier call with this key began an effect outside the database and never said how it ended."""
+    """An effect outside the database was begun under this key, and nobody can say how it ended."""
 
 
 async def call(store: PostgresStore, operation: Operation, raw: Any, meta: RequestMeta) -> Json:
@@ -132,7 +132,7 @@ class _Work:
         for (record, ids), was in zip(self._known, before, strict=True):
             found = ids if ids is not None else record.ids_in(result)
             if found is not None:
-                moves.append((was, await record.state(tx, found)))
+                moves.append((was, await left_by(operation, record, tx, found)))
         uses = used_by(operation, said, self._arguments, result)
         meta: Json = {"undo": await self._undo(tx, moves, result)}
         meta |= with_effects(effects_of(moves, uses, said, operation.side_effects))
@@ -179,6 +179,20 @@ class _Work:
             return await self._store.transact(keep)
         except KeyForsworn as error:
             return refusal(str(error))
+
+
+async def left_by(operation: Operation, record: Record, tx: Tx, ids: Ids) -> State:
+    """The record after the operation, or its reverse, was carried out.
+
+    Raises `InDoubt` where an external system does not show it: that is no refusal, for the effect stands.
+    """
+    try:
+        return await record.state(tx, ids)
+    except OperationError as error:
+        if not operation.external:
+            raise
+        told = f"{operation.name} acted on {record.resource_of(ids)}, which cannot be read since: {error}"
+        raise InDoubt(told) from error
 
 
 def offer(operation: Operation, token: str, undo_by: Any, states: list[State]) -> Json:

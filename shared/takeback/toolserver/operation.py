@@ -77,8 +77,12 @@ class Operation:
         """Decorate the function that takes a call back; it may ask for ``tx``, ``before``, ``after``, ``call``.
 
         With a resource it gets the resource's variables; without one, the call's arguments and its ``result``.
+
+        An external operation gets the latter two: its revert is the application's own reverse, asked for once,
+        whichever records come back with it. What it returns stands for ``result`` when the reversal itself is taken
+        back; None, where the application offers no way back from it.
         """
-        if self.records:
+        if self.records and not self.external:
             return self._own_record("revert").restore(function)
         offered = {"tx", "call", "result", *self._arguments.model_fields}
         self._revert = Bound(function, offered)
@@ -115,11 +119,11 @@ class Operation:
             return result.model_dump(mode="json", by_alias=True)
         return dict(result) if isinstance(result, Mapping) else {"result": result}
 
-    async def take_back(self, tx: Tx, call: Call, arguments: Mapping[str, Any], result: Any) -> None:
-        """Run the author's revert of an operation that has no record."""
+    async def take_back(self, tx: Tx, call: Call, arguments: Mapping[str, Any], result: Any) -> Any:
+        """Run the author's revert of an operation that is external, or has no record; what the revert returned."""
         if self._revert is None:
             raise OperationError(f"{self.name} cannot be taken back: nothing says how")
-        await self._revert(tx=tx, call=call, result=result, **arguments)
+        return await self._revert(tx=tx, call=call, result=result, **arguments)
 
     async def foretell(self, tx: Tx, call: Call, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """What the author's own dry run says; None where there is none."""
@@ -136,7 +140,7 @@ class Operation:
             return self._undo
         if self.read_only:
             return "none"
-        restorable = bool(self.records) and all(record.restorable for record in self.records)
+        restorable = bool(self.records) and not self.external and all(record.restorable for record in self.records)
         return "compensate" if restorable or self._revert is not None else "unknown"
 
     @property

@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from takeback.extension import UndoRequest
 from takeback.toolserver.call import Call
-from takeback.toolserver.calling import Json, offer
+from takeback.toolserver.calling import InDoubt, Json, left_by, offer
 from takeback.toolserver.effects import changes, effects_of, with_effects
 from takeback.toolserver.errors import NotRestored, OperationError
 from takeback.toolserver.operation import Operation
@@ -24,19 +24,12 @@ _log = logging.getLogger("takeback.toolserver")
 async def undo(store: PostgresStore, operations: Mapping[str, Operation], request: UndoRequest) -> Json:
     """Take back what the token stands for, and answer what was done; the same key always gets the same answer.
 
-    Raises whatever the database raises: then nothing was changed, or the key will tell.
+    Raises whatever the database raises: then nothing was changed, or the key will tell. Raises `InDoubt` where an
+    external system was asked under this key and nobody can say what came of it.
     """
     work = _Undoing(store, operations, request)
-    try:
-        return await store.transact(work.run, locks=await store.transact(work.resources))
-    except OperationError as error:
-        detail = str(error)
-    except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.OperatorInterventionError):
-        raise
-    except Exception as error:
-        _log.exception("an undo failed and was rolled back")
-        detail = f"The revert failed inside ({type(error).__name__}). Nothing was changed."
-    return await store.transact(lambda tx: work.keep(tx, "failed", detail))
+    external, locks = await store.transact(work.look)
+    return await (work.externally(locks) if external else work.at_once(locks))
 
 
 class _Undoing:
@@ -47,15 +40,44 @@ class _Undoing:
         self._operations = operations
         self._request = request
 
-    async def resources(self, tx: Tx) -> list[str]:
-        """The records to lock."""
-        token = await self._store.token(tx, self._request.compensation_token)
-        return [] if token is None else [record.resource_of(was["ids"]) for record, was in self._records(token)]
+    async def look(self, tx: Tx) -> tuple[bool, list[str]]:
+        """Whether the call was external, and what to lock: its records, and the token itself."""
+        name = self._request.compensation_token
+        token = await self._store.token(tx, name)
+        if token is None or token.operation not in self._operations:
+            return False, []
+        resources = [record.resource_of(was["ids"]) for record, was in self._records(token)]
+        return self._operations[token.operation].external, [*resources, name]
 
-    async def run(self, tx: Tx) -> Json:
-        answered = await self._claimed(tx)
+    async def at_once(self, locks: list[str]) -> Json:
+        """All in one transaction; what fails is rolled back."""
+        try:
+            return await self._store.transact(self._run, locks=locks)
+        except OperationError as error:
+            detail = str(error)
+        except (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, asyncpg.OperatorInterventionError):
+            raise
+        except Exception as error:
+            _log.exception("an undo failed and was rolled back")
+            detail = f"The revert failed inside ({type(error).__name__}). Nothing was changed."
+        return await self._store.transact(lambda tx: self._keep(tx, "failed", detail))
+
+    async def externally(self, locks: list[str]) -> Json:
+        """First the claim, committed, then the reverse, once: after a crash in between the key says `claimed`."""
+        answered = await self._store.transact(self._claimed)
         if answered is not None:
             return answered
+        try:
+            return await self._store.transact(self._decide, locks=locks, once=True)
+        except OperationError as error:
+            detail = str(error)
+        return await self._store.transact(lambda tx: self._answer(tx, "failed", detail=detail))
+
+    async def _run(self, tx: Tx) -> Json:
+        answered = await self._claimed(tx)
+        return answered if answered is not None else await self._decide(tx)
+
+    async def _decide(self, tx: Tx) -> Json:
         token = await self._store.token(tx, self._request.compensation_token)
         if token is None or token.operation not in self._operations:
             return await self._answer(tx, "failed", detail="Nobody here issued this token. Nothing was changed.")
@@ -72,7 +94,7 @@ class _Undoing:
             return await self._answer(tx, "conflict", detail=moved, **with_effects(effects))
         return await self._take_back(tx, token, now)
 
-    async def keep(self, tx: Tx, outcome: str, detail: str) -> Json:
+    async def _keep(self, tx: Tx, outcome: str, detail: str) -> Json:
         """Answer without doing anything, and remember the answer."""
         answered = await self._claimed(tx)
         return answered if answered is not None else await self._answer(tx, outcome, detail=detail)
@@ -83,6 +105,8 @@ class _Undoing:
             return None
         if found.state == "never":
             return {"outcome": "failed", "detail": "Its key was given up when somebody asked what became of it."}
+        if found.state == "claimed":
+            raise InDoubt("an earlier undo with this key never said how it ended")
         answer: Json = found.answer
         return answer
 
@@ -106,6 +130,8 @@ class _Undoing:
     async def _take_back(self, tx: Tx, token: Token, now: list[State]) -> Json:
         operation, said = self._operations[token.operation], Call(key=self._request.idempotency_key)
         self._check_fields(token)
+        if operation.external:
+            return await self._replay(tx, token, now, said)
         records = self._records(token)
         reached: list[State] = []
         for (record, was), state in reversed(list(zip(records, now, strict=True))):
@@ -118,6 +144,33 @@ class _Undoing:
             reached.insert(0, after)
         if not records:
             await operation.take_back(tx, said, operation.parse(token.body["arguments"]), token.body["result"])
+        return await self._reverted(tx, token, now, reached, said, token.body["result"])
+
+    async def _replay(self, tx: Tx, token: Token, now: list[State], said: Call) -> Json:
+        """Let the application take it back, once, and look at what came of it: nothing here can be rolled back."""
+        if self._request.fields is not None:
+            raise OperationError("The application takes back the whole change, not single fields. Nothing was changed.")
+        operation = self._operations[token.operation]
+        arguments = operation.parse(token.body["arguments"])
+        result = await operation.take_back(tx, said, arguments, token.body["result"])
+        records = self._records(token)
+        reached = [await left_by(operation, record, tx, was["ids"]) for record, was in records]
+        wrong = [
+            f"{change['field']} of {state.resource}"
+            for (_, was), state in zip(records, reached, strict=True)
+            for change in changes(was["before"], state.fields)
+        ]
+        if wrong:
+            moves: list[tuple[State | None, State]] = list(zip(now, reached, strict=True))
+            effects = effects_of(moves, [], said, operation.undo_side_effects)
+            detail = f"The application took it for done, and did not bring back {', '.join(wrong)}."
+            return await self._answer(tx, "unverified", detail=detail, **with_effects(effects))
+        return await self._reverted(tx, token, now, reached, said, to_jsonable_python(result))
+
+    async def _reverted(
+        self, tx: Tx, token: Token, now: list[State], reached: list[State], said: Call, result: Any
+    ) -> Json:
+        operation = self._operations[token.operation]
         await self._store.use(tx, token, self._request.idempotency_key)
         moves: list[tuple[State | None, State]] = list(zip(now, reached, strict=True))
         remaps = [
@@ -130,7 +183,7 @@ class _Undoing:
             tx,
             "reverted",
             **with_effects(effects),
-            undo=await self._redo(tx, token, now, reached),
+            undo=await self._redo(tx, token, now, reached, result),
             sideEffects=[*operation.undo_side_effects, *said.side_effects],
             **({"remaps": remaps} if remaps else {}),
         )
@@ -153,12 +206,15 @@ class _Undoing:
         if unknown:
             raise OperationError(f"There is no field {', '.join(unknown)} to take back. Nothing was changed.")
 
-    async def _redo(self, tx: Tx, token: Token, now: list[State], reached: list[State]) -> Json:
+    async def _redo(self, tx: Tx, token: Token, now: list[State], reached: list[State], result: Any) -> Json:
         """The reversal's own undo (S12); an operation without a record has none that could be verified."""
         if not reached:
             return {"kind": "unknown", "why": "nothing shows what it changed"}
         operation = self._operations[token.operation]
+        if result is None:
+            return {"kind": "none", "why": "the application offers no way back from its own reverse"}
         body = token.body | {
+            "result": result,
             "records": [
                 {
                     "ids": to_jsonable_python(after.ids),
@@ -167,7 +223,7 @@ class _Undoing:
                     "version": after.version,
                 }
                 for was, after in zip(now, reached, strict=True)
-            ]
+            ],
         }
         issued, undo_by = await self._store.issue(tx, token.operation, body, operation.window, reverses=token.token)
         return offer(operation, issued, undo_by, reached)
@@ -178,6 +234,7 @@ class _Undoing:
 
     async def _answer(self, tx: Tx, outcome: str, **members: Any) -> Json:
         answer = {"outcome": outcome, **members}
-        state: AnswerState = "committed" if outcome in {"reverted", "already_reverted"} else "failed"
+        acted = outcome in {"reverted", "already_reverted", "unverified"}
+        state: AnswerState = "committed" if acted else "failed"
         await self._store.conclude(tx, self._request.idempotency_key, state, answer)
         return answer
