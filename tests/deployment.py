@@ -63,6 +63,11 @@ class Deployment:
         """The HTTP address of *service*."""
         return f"http://127.0.0.1:{self.port(service, inner)}"
 
+    @property
+    def postgres_url(self) -> str:
+        """The database, as its owner."""
+        return self._postgres.url
+
     def mounted(self, service: str, path: str) -> Path:
         """Where the file or folder is that a container of *service* sees at *path*."""
         for mount in self.compose.services[service].mounts:
@@ -106,10 +111,9 @@ class Deployment:
         await asyncio.gather(*(self._well(service) for service in services))
 
     async def lose_jetstream(self) -> None:
-        """Stop NATS, delete everything that JetStream has kept, and start it again."""
-        await self._processes["nats"].stop()
+        """Kill NATS and delete everything that JetStream has kept; `start` brings it back, empty."""
+        await self.kill("nats")
         shutil.rmtree(self.mounted("nats", "/data"))
-        await self.start("nats")
 
     def build(self) -> None:
         """Make what the image holds: a wheel from what the Dockerfile copies, and nothing else, installed to a folder."""
