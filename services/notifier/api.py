@@ -11,6 +11,8 @@ from starlette.responses import Response
 from notifier.announcements import Announcer
 from notifier.hub import Hub
 from notifier.idempotency import Attempt, Idempotency
+from notifier.questions import Questions
+from notifier.queue import Queue
 from notifier.reviews import Reviews
 from notifier.tickets import Tickets
 from takeback import json, web
@@ -29,6 +31,8 @@ def router(
     verifier: Verifier,
     hub: Hub,
     announcer: Announcer,
+    questions: Questions,
+    queue: Queue,
 ) -> APIRouter:
     """The doors over these use cases."""
     doors = APIRouter()
@@ -77,6 +81,19 @@ def router(
             return Broadcast(id=event.id)
 
         return await once(request, caller, BroadcastRequest, send)
+
+    @doors.get("/v1/campaigns/{campaign}/reviews")
+    async def review_queue(request: Request, campaign: str) -> Response:
+        queued = await queue.read(web.checked_id(campaign), await caller_of(request))
+        return web.answer({"items": [one.wire() for one in queued]})
+
+    @doors.get("/v1/campaigns/{campaign}/questions/calls")
+    async def how_often(request: Request, campaign: str) -> Response:
+        return web.answer((await questions.calls(web.checked_id(campaign), await caller_of(request))).wire())
+
+    @doors.get("/v1/campaigns/{campaign}/questions/reversals")
+    async def what_share(request: Request, campaign: str) -> Response:
+        return web.answer((await questions.reversals(web.checked_id(campaign), await caller_of(request))).wire())
 
     @doors.post("/v1/tickets")
     async def ticket(request: Request) -> Response:

@@ -6,16 +6,22 @@ import asyncio
 from collections.abc import Mapping
 
 import asyncpg
+import httpx
 from nats.aio.client import Client
 from starlette.applications import Starlette
 
 from notifier import api
 from notifier.announcements import Announcer
+from notifier.console.console import Console
+from notifier.console.oidc import Issuer
+from notifier.console.sessions import Sessions
 from notifier.feed import Feed
 from notifier.handlers import Handlers
 from notifier.hub import Hub
 from notifier.idempotency import Idempotency
 from notifier.members import Members
+from notifier.questions import Questions
+from notifier.queue import Queue
 from notifier.reviews import Reviews
 from notifier.settings import Settings
 from notifier.streams import Streams
@@ -52,10 +58,19 @@ class Notifier:
         reviews = Reviews(pool, handlers.inbox, rpc, members, settings.catch_up_seconds)
         streams = Streams(self._hub, reviews, tickets, verifier, settings.stream_send_seconds)
         app = create_app("Takeback notifier", self.not_ready)
-        app.include_router(api.router(reviews, tickets, idempotency, verifier, self._hub, self._announcer))
+        questions, queue = Questions(pool, reviews), Queue(pool, reviews)
+        app.include_router(
+            api.router(reviews, tickets, idempotency, verifier, self._hub, self._announcer, questions, queue)
+        )
         app.include_router(streams.router())
+        sessions = Sessions(pool, verifier, settings.console_session_seconds)
+        http = httpx.AsyncClient(limits=httpx.Limits(max_connections=200))
+        client_of_issuer = settings.console_client()
+        issuer = Issuer(client_of_issuer, http, verifier) if client_of_issuer is not None else None
+        self._console = Console(sessions, http, settings.console_api_url, issuer)
+        app.router.routes.extend(self._console.routes())
         self.app: Starlette = app
-        self._trimming = Trimming(feed, tickets, idempotency)
+        self._trimming = Trimming(feed, tickets, idempotency, sessions)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -74,6 +89,7 @@ class Notifier:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._console.close()
         await self._client.close()
         await self._pool.close()
 

@@ -22,6 +22,7 @@ from takeback.messages.events import (
     EntryData,
     Event,
     MemberChanged,
+    ReversalCompleted,
     ReviewAcknowledged,
     RunClosed,
     RunOpened,
@@ -31,9 +32,10 @@ from takeback.subjects import TYPE_PREFIX
 
 _RUN = "select run, campaign, agent, principal, status from runs where run = $1"
 _ENTRY = """
-insert into entries (entry, run, campaign, interaction, place, kind, status, view) values ($1, $2, $3, $4, $5, $6, $7, $8)
+insert into entries (entry, run, campaign, interaction, place, kind, status, view, server, operation, model, undo_kind, undo_by)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 on conflict (entry) do update set interaction = excluded.interaction, kind = excluded.kind, status = excluded.status,
-    view = excluded.view
+    view = excluded.view, model = excluded.model, undo_kind = excluded.undo_kind, undo_by = excluded.undo_by
 """
 _ACKNOWLEDGED = "select by_sub, authority, at, entries from acknowledgements"
 CAMPAIGNS = "/campaigns/"
@@ -62,6 +64,7 @@ async def forget(connection: Transaction, stream: str) -> None:
         ("members", "campaign"),
         ("agents", "campaign"),
         ("acknowledgements", "campaign"),
+        ("taken_back", "campaign"),
     ):
         await connection.execute(f"delete from {table} where {column} = $1", stream)  # noqa: S608  names from above
 
@@ -136,6 +139,14 @@ async def _project(connection: Transaction, short_type: str, event: Event) -> li
                 event.id, acknowledged.campaign, acknowledged.run, acknowledged.entries or [],
                 acknowledged.by.sub, acknowledged.by.authority, event.time,
             )  # fmt: skip
+        case "reversal.completed":
+            completed = ReversalCompleted.model_validate(event.data)
+            taken = [receipt.entry for receipt in completed.record.receipts if receipt.outcome == "reverted"]
+            await connection.execute(
+                "insert into taken_back (entry, campaign, plan, category, at) select unnest($1::text[]), $2, $3, $4, $5 "
+                "on conflict (entry) do update set plan = excluded.plan, category = excluded.category, at = excluded.at",
+                taken, completed.campaign, completed.plan, completed.record.category, event.time,
+            )  # fmt: skip
         case "approval.requested":
             await _keep(connection, ApprovalRequested.model_validate(event.data).entry)
         case _ if short_type.startswith("entry."):
@@ -172,7 +183,8 @@ async def _keep(connection: Transaction, entry: Entry) -> None:
     await connection.execute(
         _ENTRY,
         entry.id, entry.run, entry.campaign, entry.interaction, int(entry.label.removeprefix("e")), entry.kind,
-        entry.status, json.dumps(entry.wire()),
+        entry.status, json.dumps(entry.wire()), entry.server, entry.operation, entry.model, entry.undo.kind,
+        entry.undo.undo_by,
     )  # fmt: skip
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
+import os
+
 from pydantic import Field
 
+from notifier.console.oidc import Client
 from takeback.settings import ServiceSettings
 
 
@@ -18,5 +22,26 @@ class Settings(ServiceSettings):
     """How many events wait for one client before it is dropped as too slow."""
     stream_send_seconds: float = Field(default=10.0, gt=0)
     """How long one event may take to leave for a client before its connection is closed."""
+    console_api_url: str | None = None
+    """Where the console finds the HTTP API: the edge, inside the network. None: on the port that a page was asked at."""
+    console_session_seconds: float = Field(default=12 * 3600.0, gt=0)
+    """How long somebody stays signed in to the console, at the longest."""
+    oidc_client_id: str | None = None
+    """The console's client at the OIDC issuer; without it people sign in with a token."""
+    oidc_client_secret: str | None = None
+    oidc_scopes: str = "openid"
+    """What the console asks the issuer for, separated by blanks."""
     ticket_seconds: float = Field(default=30.0, gt=0)
     """How long a ticket opens a live stream."""
+
+    def console_client(self) -> Client | None:
+        """The console as the issuer knows it, None where people sign in with a token.
+
+        The key that seals a sign-in under way follows from the client's secret, so that all replicas have it; without a
+        secret it lasts as long as the process.
+        """
+        if not (self.oidc_issuer and self.oidc_client_id):
+            return None
+        secret = self.oidc_client_secret
+        key = hmac.digest(secret.encode(), b"takeback console sign-in", "sha256") if secret else os.urandom(32)
+        return Client(self.oidc_issuer, self.oidc_client_id, secret, self.oidc_scopes, key)

@@ -65,6 +65,11 @@ entries = Table(
     _text("kind"),
     _text("status"),
     _bytes("view"),
+    _text("server"),
+    _text("operation"),
+    _text("model"),
+    _text("undo_kind"),
+    _time("undo_by", null=True),
 )
 acknowledgements = Table(
     "acknowledgements",
@@ -77,7 +82,10 @@ acknowledgements = Table(
     _text("authority", null=True),
     _time("at"),
 )
-PROJECTION = (positions, members, agents, runs, entries, acknowledgements)
+taken_back = Table(
+    "taken_back", metadata, _key("entry"), _text("campaign"), _text("plan"), _text("category", null=True), _time("at")
+)
+PROJECTION = (positions, members, agents, runs, entries, acknowledgements, taken_back)
 
 # The feed of the live streams, trimmed by age
 feed_epoch = Table("feed_epoch", metadata, Column("single", Boolean, primary_key=True), _text("epoch"))
@@ -112,6 +120,14 @@ tickets = Table(
     Column("ticket_hash", LargeBinary, primary_key=True),
     _text("sub"),
     _text("kind"),
+    _time("expires_at"),
+)
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session_hash", LargeBinary, primary_key=True),
+    _bytes("token"),
+    _text("sub"),
     _time("expires_at"),
 )
 idempotency = Table(

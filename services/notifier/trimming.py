@@ -1,4 +1,4 @@
-"""What is kept for a while only: the feed's tail, tickets nobody used, answers to repeated requests."""
+"""What is kept for a while only: the feed's tail, tickets nobody used, answers to repeated requests, sessions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import asyncpg
 import structlog
 
+from notifier.console.sessions import Sessions
 from notifier.feed import Feed
 from notifier.idempotency import Idempotency
 from notifier.tickets import Tickets
@@ -18,8 +19,8 @@ _EVERY_SECONDS = 60.0
 class Trimming:
     """Lets go of what is too old, once a minute."""
 
-    def __init__(self, feed: Feed, tickets: Tickets, idempotency: Idempotency) -> None:
-        self._kept = feed, tickets, idempotency
+    def __init__(self, feed: Feed, tickets: Tickets, idempotency: Idempotency, sessions: Sessions) -> None:
+        self._kept = feed, tickets, idempotency, sessions
 
     async def run(self) -> None:
         """For ever."""

@@ -19,6 +19,8 @@ from takeback.web import answer, checked_id, read
 
 _LONGEST_WAIT_SECONDS = 120
 Wait = Annotated[float, Query(ge=0)]
+Skip = Annotated[int, Query(ge=0, le=10**9)]
+Limit = Annotated[int | None, Query(ge=1, le=1000)]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=255)]
 
 
@@ -61,8 +63,8 @@ def router(
         return answer(undone.wire(), 200 if undone.finished else 202)
 
     @routes.get("/v1/runs/{run}/graph")
-    async def graph(run: str, request: Request) -> Response:
-        facts, edges = await planning.graph_seen(checked_id(run), await caller(request))
+    async def graph(run: str, request: Request, skip: Skip = 0, limit: Limit = None) -> Response:
+        facts, edges = await planning.graph_seen(checked_id(run), await caller(request), skip, limit)
         return answer(
             {
                 "entries": [fact.entry.wire() for fact in in_order(facts)],

@@ -151,8 +151,13 @@ class Planning:
         assert state is not None
         return state, now
 
-    async def graph_seen(self, run: str, caller: Caller) -> tuple[list[Fact], list[Edge]]:
-        """The graph of *run* as of now for a member of its campaign; the one 404 for everybody else."""
+    async def graph_seen(
+        self, run: str, caller: Caller, skip: int = 0, limit: int | None = None
+    ) -> tuple[list[Fact], list[Edge]]:
+        """The graph of *run* as of now for a member of its campaign; the one 404 for everybody else.
+
+        With a *limit* only that many of its concluded entries, without the first *skip*, and the links between those.
+        """
         campaign = await self.store.campaign_of_run(run)
         if campaign is None:
             await self._inbox.catch_up_stream(run)
@@ -161,7 +166,10 @@ class Planning:
             raise not_found()
         now = await self.now(campaign)
         await self.store.require(campaign, caller)
-        return await self.graph(campaign, run, now)
+        if limit is None:
+            return await self.graph(campaign, run, now)
+        facts = await self.store.facts_within_run(campaign, run, skip, limit)
+        return facts, edges_of(facts, await self.store.confirmations(fact.id for fact in facts))
 
     async def graph(
         self, campaign: str, run: str, now: Now | None = None, *, from_seq: int = 0

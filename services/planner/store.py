@@ -74,6 +74,15 @@ class Store:
             )
         )
 
+    async def facts_within_run(self, campaign: str, run: str, skip: int, limit: int) -> list[Fact]:
+        """At most *limit* entries of *run*, without the first *skip*, in the order of what happened."""
+        return _facts(
+            await self._pool.fetch(
+                f"{_FACT} where e.campaign = $1 and e.run = $2 order by e.seq offset $3 limit $4",
+                campaign, run, skip, limit,
+            )
+        )  # fmt: skip
+
     async def facts_of_interaction(self, campaign: str, interaction: str) -> list[Fact]:
         """All entries of *interaction*."""
         return _facts(

@@ -16,6 +16,8 @@ from takeback.errors import Problem, human_required, invalid, not_found
 from takeback.ids import new_id
 from takeback.messages.campaign import AgentRequest, CalendarRequest, CampaignRequest, MemberRequest, Policy, Role
 
+_PAGE = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Agent:
@@ -69,6 +71,16 @@ class Campaigns:
             for sub, role, email in members:
                 await tx.execute("insert into members values ($1, $2, $3, $4)", campaign, sub, role, email)
         return await self._described(campaign)
+
+    async def of(self, caller: Caller, before: str | None) -> dict[str, Any]:
+        """A page of the campaigns that the caller is a member of, newest first, with the caller's role in each."""
+        rows = await self._pool.fetch(
+            "select c.id, c.name, c.serialize, m.role from members m join campaigns c on c.id = m.campaign"
+            " where m.sub = $1 and ($2::text is null or c.id < $2) order by c.id desc limit $3",
+            caller.sub, before, _PAGE + 1,
+        )  # fmt: skip
+        items = [dict(row) for row in rows[:_PAGE]]
+        return {"items": items, **({"next": items[-1]["id"]} if len(rows) > _PAGE else {})}
 
     async def describe(self, campaign: str, caller: Caller) -> dict[str, Any]:
         """The campaign as a member sees it; an agent sees no members' addresses."""

@@ -12,7 +12,8 @@ from takeback.auth import Caller
 from takeback.authority import authority_over
 from takeback.errors import not_found
 
-_PAGE: Final = 200
+PAGE: Final = 200
+"""The most entries of a run that one answer holds."""
 _SEALED_PARTS: Final = ("arguments", "result", "snapshot")
 
 
@@ -38,15 +39,17 @@ class Entries:
             return public
         return {**public, **_opened(stored, await self._vault.keys(stored.campaign))}
 
-    async def of_run(self, run: str, caller: Caller, cursor: int, *, newest_first: bool = False) -> dict[str, Any]:
+    async def of_run(
+        self, run: str, caller: Caller, cursor: int, limit: int = PAGE, *, newest_first: bool = False
+    ) -> dict[str, Any]:
         """A page of a run's entries from *cursor* on, in the order of their intents, or in the opposite one."""
         found = await self._runs.get(run, caller)
         if newest_first:
-            entries = await self._reader.newest_of_run(found.id, cursor or None, _PAGE + 1)
+            entries = await self._reader.newest_of_run(found.id, cursor or None, limit + 1)
         else:
-            entries = await self._reader.entries_of_run(found.id, cursor, _PAGE + 1)
-        page: dict[str, Any] = {"items": [stored.public for stored in entries[:_PAGE]]}
-        return page if len(entries) <= _PAGE else {**page, "next": str(entries[_PAGE - 1].label)}
+            entries = await self._reader.entries_of_run(found.id, cursor, limit + 1)
+        page: dict[str, Any] = {"items": [stored.public for stored in entries[:limit]]}
+        return page if len(entries) <= limit else {**page, "next": str(entries[limit - 1].label)}
 
 
 def _opened(stored: StoredEntry, keys: CampaignKeys) -> dict[str, Any]:

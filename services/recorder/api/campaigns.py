@@ -38,6 +38,11 @@ def router(verifier: Verifier, campaigns: Campaigns, servers: Servers) -> APIRou
         who = await caller(request)
         return answer(await campaigns.open(who, await read(request, CampaignRequest)), 201)
 
+    @routes.get("/v1/campaigns")
+    async def list_campaigns(request: Request) -> Response:
+        who, cursor = await caller(request), request.query_params.get("cursor")
+        return answer(await campaigns.of(who, checked_id(cursor) if cursor else None))
+
     @routes.get("/v1/campaigns/{campaign}")
     async def get_campaign(campaign: str, request: Request) -> Response:
         return answer(await campaigns.describe(checked_id(campaign), await caller(request)))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from recorder.doubt import Doubts
-from recorder.entries import Entries
+from recorder.entries import PAGE, Entries
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
 from takeback.messages.entry import ResolutionRequest
@@ -32,8 +32,13 @@ def router(verifier: Verifier, entries: Entries, doubts: Doubts) -> APIRouter:
         order = request.query_params.get("order", "oldest")
         if order not in ("oldest", "newest"):
             raise invalid("The order is oldest or newest.")
-        newest = order == "newest"
-        return answer(await entries.of_run(checked_id(run), await caller(request), int(cursor), newest_first=newest))
+        limit = request.query_params.get("limit", str(PAGE))
+        if not (limit.isascii() and limit.isdigit() and 0 < int(limit[:9]) <= PAGE):
+            raise invalid(f"The limit is a number from 1 to {PAGE}.")
+        page = await entries.of_run(
+            checked_id(run), await caller(request), int(cursor), int(limit), newest_first=order == "newest"
+        )
+        return answer(page)
 
     @routes.post("/v1/entries/{entry}/resolution")
     async def resolve(entry: str, request: Request) -> Response:

@@ -27,6 +27,11 @@ def router(verifier: Verifier, campaigns: Campaigns, runs: Runs, exporter: Expor
         who, wanted = await caller(request), await read(request, RunRequest)
         return answer(await runs.open(checked_id(campaign), who, wanted), 201)
 
+    @routes.get("/v1/campaigns/{campaign}/runs")
+    async def list_runs(campaign: str, request: Request) -> Response:
+        who, cursor = await caller(request), request.query_params.get("cursor")
+        return answer(await runs.page(checked_id(campaign), who, checked_id(cursor) if cursor else None))
+
     @routes.get("/v1/runs/{run}")
     async def get_run(run: str, request: Request) -> Response:
         return answer((await runs.get(checked_id(run), await caller(request))).described())

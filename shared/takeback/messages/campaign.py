@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from takeback.messages.base import Id, Message, Name, Request
+from takeback.messages.base import Id, Instant, Message, Name, Request
 from takeback.messages.entry import Tier, UndoKind, Via
 
 Role = Literal["owner", "approver", "member"]
@@ -81,7 +81,16 @@ class NatsServer(Request):
     manifest: Any = None
 
 
-ServerRequest = Annotated[McpHttp | NatsServer, Field(discriminator="transport")]
+class HttpServer(Request):
+    """A plain HTTP server; its manifest says which operations it has."""
+
+    transport: Literal["http"]
+    url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=2000)]
+    headers: dict[str, str] = Field(default_factory=dict)
+    manifest: Any
+
+
+ServerRequest = Annotated[McpHttp | NatsServer | HttpServer, Field(discriminator="transport")]
 """`PUT …/servers/{name}`."""
 
 
@@ -156,4 +165,6 @@ class Run(Message):
     principal: str
     status: Literal["open", "paused", "closed"]
     opened_by: str
+    opened_at: Instant | None = None
+    closed_at: Instant | None = None
     worst_case: Any = None

@@ -36,6 +36,7 @@ from takeback.messages.entry import (
     ResolutionRequest,
 )
 from takeback.messages.plan import Link, Plan, PlanDecision, PlanRequest, ReversalRecord, UndoRequest
+from takeback.messages.questions import Calls, QueuedReview, Reversals
 from takeback.messages.review import (
     Acknowledgement,
     AcknowledgementRequest,
@@ -71,6 +72,15 @@ class CampaignMember(Message):
     sub: str
     role: Role
     email: str | None = None
+
+
+class ListedCampaign(Message):
+    """A campaign that the caller is a member of, and the caller's role there."""
+
+    id: Id
+    name: str
+    serialize: Serialize
+    role: Role
 
 
 class NamedAgent(Message):
@@ -192,6 +202,8 @@ _NDJSON = "application/x-ndjson"
 DOORS: tuple[Door, ...] = (
     # Recorder
     Door("recorder", "POST", "/v1/campaigns", "Open a campaign; you become its owner", {201: Campaign}, CampaignRequest),
+    Door("recorder", "GET", "/v1/campaigns", "The campaigns that you are a member of, newest first",
+         {200: Page[ListedCampaign]}, query=_CURSOR),
     Door("recorder", "GET", _C, "A campaign with who and what is in it", {200: Campaign}),
     Door("recorder", "PUT", _C + "/members/{sub}", "Give somebody a role", {200: CampaignMember}, MemberRequest),
     Door("recorder", "DELETE", _C + "/members/{sub}", "Take somebody's role away", {204: None}),
@@ -207,9 +219,10 @@ DOORS: tuple[Door, ...] = (
          query={"status": "pending, approved, denied or expired", **_CURSOR}),
     Door("recorder", "GET", _C + "/record", "The campaign's own Run Record", {200: None}, media=_NDJSON),
     Door("recorder", "POST", _C + "/runs", "Open a run", {201: Run}, RunRequest),
+    Door("recorder", "GET", _C + "/runs", "The campaign's runs, newest first", {200: Page[Run]}, query=_CURSOR),
     Door("recorder", "GET", _R, "A run", {200: Run}),
     Door("recorder", "GET", _R + "/entries", "A run's entries in the order of their intents", {200: Page[Entry]},
-         query=_CURSOR),
+         query={"order": "`oldest` first, or `newest`", "limit": "at most so many, up to 200", **_CURSOR}),
     Door("recorder", "GET", _R + "/record", "The Run Record: a line per record, then the signed head", {200: None},
          media=_NDJSON),
     Door("recorder", "POST", _R + "/close", "Close a run", {200: Run}),
@@ -232,12 +245,18 @@ DOORS: tuple[Door, ...] = (
          PlanDecision, query={"wait": "seconds to wait for its end, up to 60"}, problems=(409,)),
     Door("planner", "POST", _C + "/interactions/{interaction}/undo", "Plan and decision in one",
          {200: Undone, 202: Undone}, UndoRequest, problems=(409,)),
-    Door("planner", "GET", _R + "/graph", "What of a run depends on what", {200: Graph}),
+    Door("planner", "GET", _R + "/graph", "What of a run depends on what", {200: Graph},
+         query={"skip": "leave out so many entries of its beginning", "limit": "at most so many entries"}),
     Door("planner", "POST", "/v1/links/{link}/confirm", "Confirm a link; people only", {200: Link}),
     # Notifier
     Door("notifier", "GET", _R + "/review", "What can still be taken back, until when", {200: Review}),
     Door("notifier", "POST", _R + "/review/acknowledgement", "Say that you have seen it; people only",
          {201: Acknowledgement}, AcknowledgementRequest),
+    Door("notifier", "GET", _C + "/reviews", "The runs that can still be taken back, by the earliest deadline",
+         {200: Page[QueuedReview]}),
+    Door("notifier", "GET", _C + "/questions/calls", "How often a tool is called per model version", {200: Calls}),
+    Door("notifier", "GET", _C + "/questions/reversals", "What share is taken back and why, and what never is",
+         {200: Reversals}),
     Door("notifier", "POST", _C + "/broadcasts", "Tell every client something; people only", {201: Broadcast},
          BroadcastRequest),
     Door("notifier", "POST", "/v1/tickets", "A ticket that opens one live stream", {201: Ticket}),

@@ -1,0 +1,96 @@
+// Follows the campaign's live stream and draws anew what is marked with data-live, by asking for the same page again.
+const FIRST_WAIT = 500, LONGEST_WAIT = 15_000, GATHER = 120;
+
+export function follow() {
+  const { campaign, csrf } = document.body.dataset;
+  if (!campaign || !csrf || !document.querySelector("[data-live]")) return;
+  const sign = document.getElementById("live");
+  let last = null, wait = FIRST_WAIT, due = null, drawing = false, again = false;
+
+  const show = (state, word) => {
+    sign.hidden = false;
+    sign.dataset.state = state;
+    sign.querySelector(".word").textContent = word;
+  };
+
+  async function connect() {
+    let source;
+    try {
+      const answer = await fetch("/console/ticket", { method: "POST", headers: { "X-Takeback-Csrf": csrf } });
+      if (answer.redirected || answer.status === 401) return show("off", "signed out");
+      if (!answer.ok) throw new Error(String(answer.status));
+      const { ticket } = await answer.json();
+      const query = new URLSearchParams(last ? { ticket, lastEventId: last } : { ticket });
+      source = new EventSource(`/v1/campaigns/${campaign}/stream?${query}`);
+    } catch {
+      return later();
+    }
+    source.onopen = () => { wait = FIRST_WAIT; show("on", "live"); if (last) draw(); };
+    // A ticket is good for one connection, so the browser's own way of trying again would be refused.
+    source.onerror = () => { source.close(); later(); };
+    source.addEventListener("closed", () => { source.close(); later(); });
+    source.addEventListener("reset", (event) => { last = event.lastEventId; draw(); });
+    for (const type of TYPES) source.addEventListener(type, (event) => { last = event.lastEventId; draw(); });
+    addEventListener("pagehide", () => source.close(), { once: true });
+  }
+
+  function later() {
+    show("off", "trying to be live again");
+    setTimeout(connect, wait);
+    wait = Math.min(wait * 2, LONGEST_WAIT);
+  }
+
+  function draw() {
+    clearTimeout(due);
+    due = setTimeout(redraw, GATHER);
+  }
+
+  async function redraw() {
+    if (drawing) { again = true; return; }
+    drawing = true;
+    try {
+      const answer = await fetch(location.href);
+      if (answer.ok && !answer.redirected) put(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    } catch {
+      // The next event draws it; the stream's own sign says whether there will be one.
+    } finally {
+      drawing = false;
+      if (again) { again = false; draw(); }
+    }
+  }
+
+  connect();
+}
+
+function put(fresh) {
+  let changed = false;
+  for (const region of document.querySelectorAll("[data-live]")) {
+    const next = fresh.getElementById(region.id);
+    if (!next || region.innerHTML === next.innerHTML) continue;
+    const active = document.activeElement;
+    if (region.contains(active) && (active.matches("input, select, textarea") || region.querySelector("dialog[open]"))) continue;
+    const path = region.contains(active) ? pathTo(active, region) : null;
+    const unfolded = [...region.querySelectorAll("details")].map((one) => one.open);
+    region.replaceChildren(...next.childNodes);
+    region.querySelectorAll("details").forEach((one, place) => { one.open = unfolded[place] ?? false; });
+    if (path) followed(region, path)?.focus();
+    changed = true;
+  }
+  if (changed) document.getElementById("announce").textContent = "This page has changed.";
+}
+
+function pathTo(element, top) {
+  const path = [];
+  for (let at = element; at !== top; at = at.parentElement) path.unshift([...at.parentElement.children].indexOf(at));
+  return path;
+}
+
+function followed(top, path) {
+  return path.reduce((at, place) => at?.children[place], top);
+}
+
+const TYPES = [
+  "run.opened", "run.closed", "run.paused", "run.resumed", "entry.pending", "entry.committed", "entry.failed", "entry.in_doubt",
+  "entry.denied", "entry.reverted", "entry.remedied", "approval.requested", "approval.decided", "link.confirmed",
+  "plan.decided", "reversal.step", "reversal.completed", "review.acknowledged", "member.changed", "agent.changed",
+];
