@@ -10,6 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from notifier.console.console import Console
 from takeback.embedded.process import ServerProcess, free_port, listens
 from takeback.ids import new_id
 from takeback.messages.doors import DOORS, Door
@@ -17,6 +18,8 @@ from tests.compose import ROOT
 from tests.deployment import BIN
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PAGES = Console(None, None, None, None).routes()  # type: ignore[arg-type]  # only listed
 
 
 class Upstream:
@@ -133,6 +136,13 @@ async def test_each_door_of_the_contract_leads_to_the_service_that_serves_it(edg
         return
     said = (await edge.http.request(door.method, path)).text
     assert said.removesuffix("-1").removesuffix("-2") == door.service
+
+
+@pytest.mark.parametrize("path", sorted({getattr(route, "path", "") for route in PAGES}))
+async def test_each_page_of_the_console_comes_from_the_notifier(edge: Edge, path: str) -> None:
+    """U2: pages ask the API for what they show; the edge leads the browser to them."""
+    path = re.sub(r"\{\w+\}", lambda _: new_id("any"), path)
+    assert (await edge.http.get(f"{path}/any.css" if path == "/static" else path)).text == "notifier"
 
 
 async def test_what_belongs_to_nobody_else_is_the_recorders_and_what_is_inside_stays_inside(edge: Edge) -> None:
