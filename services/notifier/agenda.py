@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
@@ -66,6 +66,8 @@ _TABLES = (
     ("plans", "campaign"),
     ("decisions", "campaign"),
 )
+
+Reader: TypeAlias = "asyncpg.Pool[asyncpg.Record] | Transaction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +223,12 @@ async def told(connection: Transaction, windows: Sequence[Window]) -> dict[str, 
     }
 
 
-async def notices(connection: Transaction, entries: Collection[str]) -> list[Notice]:
+async def notices(connection: Reader, entries: Collection[str]) -> list[Notice]:
     """What was accepted for somebody about the windows of *entries*: what the journal knows, and what it is yet to hear."""
     return [Notice(**row) for row in await connection.fetch(_NOTICES, list(entries))]
 
 
-async def lapses(connection: Transaction, entries: Collection[str]) -> dict[str, Lapse]:
+async def lapses(connection: Reader, entries: Collection[str]) -> dict[str, Lapse]:
     """How the windows of *entries* went by, by entry, as far as the journal has it."""
     rows = await connection.fetch(
         "select entry, undo_by, lapsed, acknowledged_by from lapses where entry = any($1)", list(entries)
@@ -234,7 +236,7 @@ async def lapses(connection: Transaction, entries: Collection[str]) -> dict[str,
     return {row["entry"]: Lapse(*row) for row in rows}
 
 
-async def times(connection: Transaction, run: str) -> Mapping[str, tuple[datetime | None, datetime | None]]:
+async def times(connection: Reader, run: str) -> Mapping[str, tuple[datetime | None, datetime | None]]:
     """When somebody is reminded of each of the run's open windows, and when others are called."""
     rows = await connection.fetch(
         "select entry, remind_at, escalate_at from windows where run = $1 and state = 'open'", run

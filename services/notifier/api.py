@@ -11,6 +11,7 @@ from starlette.responses import Response
 from notifier.announcements import Announcer
 from notifier.hub import Hub
 from notifier.idempotency import Attempt, Idempotency
+from notifier.measuring import Measuring
 from notifier.questions import Questions
 from notifier.queue import Queue
 from notifier.reviews import Reviews
@@ -33,6 +34,7 @@ def router(
     announcer: Announcer,
     questions: Questions,
     queue: Queue,
+    measuring: Measuring,
 ) -> APIRouter:
     """The doors over these use cases."""
     doors = APIRouter()
@@ -94,6 +96,10 @@ def router(
     @doors.get("/v1/campaigns/{campaign}/questions/reversals")
     async def what_share(request: Request, campaign: str) -> Response:
         return web.answer((await questions.reversals(web.checked_id(campaign), await caller_of(request))).wire())
+
+    @doors.get("/v1/campaigns/{campaign}/questions/reviews")
+    async def how_fast(request: Request, campaign: str) -> Response:
+        return web.answer((await measuring.speeds(web.checked_id(campaign), await caller_of(request))).wire())
 
     @doors.post("/v1/tickets")
     async def ticket(request: Request) -> Response:

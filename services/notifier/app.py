@@ -19,17 +19,24 @@ from notifier.feed import Feed
 from notifier.handlers import Handlers
 from notifier.hub import Hub
 from notifier.idempotency import Idempotency
+from notifier.lapsing import Lapsing
+from notifier.measuring import Measuring
 from notifier.members import Members
 from notifier.questions import Questions
 from notifier.queue import Queue
+from notifier.reminding import Reminding
 from notifier.reviews import Reviews
+from notifier.roles import Roles
 from notifier.settings import Settings
 from notifier.streams import Streams
 from notifier.tickets import Tickets
 from notifier.trimming import Trimming
+from notifier.watch import Watch
 from takeback import bus
+from takeback.calendars import Calendars
 from takeback.consumer import Consumer
 from takeback.database import connect_pool
+from takeback.outbound import guarded_client
 from takeback.rpc import Rpc
 from takeback.service import Service
 from takeback.web import create_app
@@ -58,9 +65,9 @@ class Notifier:
         reviews = Reviews(pool, handlers.inbox, rpc, members, settings.catch_up_seconds)
         streams = Streams(self._hub, reviews, tickets, verifier, settings.stream_send_seconds)
         app = create_app("Takeback notifier", self.not_ready)
-        questions, queue = Questions(pool, reviews), Queue(pool, reviews)
+        questions, queue, measuring = Questions(pool, reviews), Queue(pool, reviews), Measuring(pool, reviews)
         app.include_router(
-            api.router(reviews, tickets, idempotency, verifier, self._hub, self._announcer, questions, queue)
+            api.router(reviews, tickets, idempotency, verifier, self._hub, self._announcer, questions, queue, measuring)
         )
         app.include_router(streams.router())
         sessions = Sessions(pool, verifier, settings.console_session_seconds)
@@ -71,6 +78,16 @@ class Notifier:
         app.router.routes.extend(self._console.routes())
         self.app: Starlette = app
         self._trimming = Trimming(feed, tickets, idempotency, sessions)
+        self._feeds = guarded_client(allow_private=settings.webhook_allow_private)
+        calendars = Calendars(self._feeds)
+        self._watch = Watch(
+            pool,
+            Reminding(pool, calendars),
+            Lapsing(pool, rpc, handlers.inbox, settings.catch_up_seconds),
+            Roles(pool, handlers.inbox, settings.catch_up_seconds, self._announced),
+            calendars,
+            settings.reminder_poll_seconds,
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -79,6 +96,8 @@ class Notifier:
         self._tasks = [
             asyncio.create_task(self._announcer.run(), name="notifier announcer"),
             asyncio.create_task(self._trimming.run(), name="notifier trimming"),
+            asyncio.create_task(self._watch.run(), name="notifier watch"),
+            asyncio.create_task(self._watch.read_feeds(), name="notifier absences"),
         ]
         await self._consumer.start()
 
@@ -90,8 +109,13 @@ class Notifier:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._console.close()
+        await self._feeds.aclose()
         await self._client.close()
         await self._pool.close()
+
+    def _announced(self, campaign: str) -> None:
+        self._hub.wake(campaign)
+        self._announcer.wake()
 
     async def not_ready(self) -> dict[str, str]:
         """What is wrong, by part."""

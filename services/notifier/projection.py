@@ -5,14 +5,15 @@ All of it happens in the transaction of the inbox: an event is projected, fed an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeAlias
 
 import asyncpg
 
-from notifier import announcements, broadcasts, feed
+from notifier import agenda, announcements, broadcasts, feed, outgoing
 from notifier.feed import Transaction
-from notifier.review import Run, review
+from notifier.review import Known, Run, review
 from takeback import json
 from takeback.ids import is_valid_id
 from takeback.messages.entry import Entry
@@ -27,7 +28,7 @@ from takeback.messages.events import (
     RunClosed,
     RunOpened,
 )
-from takeback.messages.review import Acknowledgement
+from takeback.messages.review import Acknowledgement, ReviewReady
 from takeback.subjects import TYPE_PREFIX
 
 _RUN = "select run, campaign, agent, principal, status from runs where run = $1"
@@ -38,6 +39,14 @@ on conflict (entry) do update set interaction = excluded.interaction, kind = exc
     view = excluded.view, model = excluded.model, undo_kind = excluded.undo_kind, undo_by = excluded.undo_by
 """
 _ACKNOWLEDGED = "select by_sub, authority, at, entries from acknowledgements"
+_SEEN = """
+select by_sub, authority, at, entries from (
+    select id, by_sub, authority, at, entries from acknowledgements where run = $1
+    union all
+    select d.id, d.by_sub, d.authority, d.at, array_agg(e.entry order by e.place)
+    from decisions d join entries e on e.entry = any(d.entries) where e.run = $1 group by 1, 2, 3, 4
+) as seen order by at, id
+"""
 CAMPAIGNS = "/campaigns/"
 """What an event's source begins with; its campaign follows."""
 _RUN_STATUS = {"run.closed": "closed", "run.paused": "paused", "run.resumed": "open"}
@@ -48,16 +57,22 @@ Reader: TypeAlias = "asyncpg.Pool[asyncpg.Record] | Transaction"
 async def apply(connection: Transaction, event: Event) -> None:
     """Projects *event*, puts it into the feed unless it has been there, and announces what follows from it."""
     short_type = event.type.removeprefix(TYPE_PREFIX)
+    changed = await agenda.role_change(connection, short_type, event)
     told = await _project(connection, short_type, event)
+    await agenda.project(connection, short_type, event)
     campaign = campaign_of(event)
     if await feed.passes(connection, event):
         await feed.append(connection, campaign, event)
+        if changed is not None:
+            await agenda.note(connection, changed)
     for announcement in told:
-        await announcements.announce(connection, campaign, announcement)
+        if await announcements.announce(connection, campaign, announcement):
+            await _send(connection, campaign, announcement)
 
 
 async def forget(connection: Transaction, stream: str) -> None:
     """Removes what came from *stream*, a run or a campaign. What was fed and announced stays fed and announced."""
+    await agenda.forget(connection, stream)
     for table, column in (
         ("entries", "run"),
         ("runs", "run"),
@@ -90,8 +105,8 @@ async def entries_of(connection: Reader, run: str) -> list[Entry]:
 
 
 async def acknowledged_in(connection: Reader, run: str) -> list[Acknowledgement]:
-    """Who has acknowledged what of the run, in the order of the journal."""
-    rows = await connection.fetch(f"{_ACKNOWLEDGED} where run = $1 order by at, id", run)
+    """Who has acknowledged what of the run, or decided a plan with it, in the order of the journal."""
+    rows = await connection.fetch(_SEEN, run)
     return [_acknowledgement(row) for row in rows]
 
 
@@ -100,6 +115,24 @@ async def acknowledgement(connection: Reader, record: str) -> Acknowledgement:
     row = await connection.fetchrow(f"{_ACKNOWLEDGED} where id = $1", record)
     assert row is not None
     return _acknowledgement(row)
+
+
+async def known_of(connection: Reader, run: str, entries: Sequence[Entry]) -> Known:
+    """What is known of the windows of the run's *entries*."""
+    names = [entry.id for entry in entries]
+    return Known(
+        await agenda.notices(connection, names),
+        await agenda.lapses(connection, names),
+        await agenda.times(connection, run),
+    )
+
+
+async def _send(connection: Transaction, campaign: str, event: Event) -> None:
+    """The principal of a run that closed hears what can still be taken back, where there is anything (N1)."""
+    if event.type == f"{TYPE_PREFIX}review.ready":
+        ready = ReviewReady.model_validate(event.data)
+        if ready.open:
+            await outgoing.enqueue(connection, "review.ready", campaign, ready.principal, event.id, ready.wire())
 
 
 def _acknowledgement(row: asyncpg.Record) -> Acknowledgement:

@@ -93,9 +93,10 @@ class Reviews:
                 raise not_found()
             entries = await projection.entries_of(connection, run_id)
             acknowledged = await projection.acknowledged_in(connection, run_id)
+            known = await projection.known_of(connection, run_id, entries)
             now: datetime = await connection.fetchval("select clock_timestamp()")
         entries = with_unsettled(entries, (entry for entry in unsettled if entry.run == run_id))
-        return review(run, entries, acknowledged, now), standing, {entry.id for entry in entries}
+        return review(run, entries, acknowledged, now, known), standing, {entry.id for entry in entries}
 
     async def _campaign_of(self, run_id: str) -> str:
         """The campaign of a run, from the journal where its opening has not reached the projection yet."""

@@ -31,6 +31,10 @@ class Settings(ServiceSettings):
     oidc_client_secret: str | None = None
     oidc_scopes: str = "openid"
     """What the console asks the issuer for, separated by blanks."""
+    reminder_poll_seconds: float = Field(default=0.5, gt=0)
+    """How often a notifier looks for what is due in time, at the least."""
+    webhook_allow_private: bool = False
+    """Whether webhooks and calendars' feeds may be at addresses of this machine and its network."""
     ticket_seconds: float = Field(default=30.0, gt=0)
     """How long a ticket opens a live stream."""
 

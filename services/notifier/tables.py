@@ -85,7 +85,67 @@ acknowledgements = Table(
 taken_back = Table(
     "taken_back", metadata, _key("entry"), _text("campaign"), _text("plan"), _text("category", null=True), _time("at")
 )
-PROJECTION = (positions, members, agents, runs, entries, acknowledgements, taken_back)
+
+# Windows in time: the agenda's own columns are found again by looking, everything else is derived from the journal
+windows = Table(
+    "windows",
+    metadata,
+    _key("entry"),
+    _text("run"),
+    _text("campaign"),
+    _text("principal"),
+    _time("opened_at"),
+    _time("undo_by"),
+    _text("undo_authority", null=True),
+    _text("state"),
+    _time("look_at"),
+    _time("remind_at", null=True),
+    _time("escalate_at", null=True),
+)
+notices = Table(
+    "notices",
+    metadata,
+    _key("id"),
+    _text("campaign"),
+    _text("entry"),
+    _time("undo_by"),
+    _text("kind"),
+    _text("recipient"),
+    _time("delivered_at"),
+)
+lapses = Table(
+    "lapses",
+    metadata,
+    _key("entry"),
+    Column("undo_by", DateTime(timezone=True), primary_key=True),
+    _text("campaign"),
+    _text("lapsed"),
+    _text("acknowledged_by", null=True),
+)
+calendars = Table("calendars", metadata, _key("campaign"), _key("sub"), _bytes("calendar"))
+reminder_policies = Table(
+    "reminder_policies",
+    metadata,
+    _key("campaign"),
+    _number("lead_seconds"),
+    _number("escalate_after_seconds"),
+    _text("escalate_to"),
+)
+plans = Table("plans", metadata, _key("plan"), _text("campaign"), Column("entries", ARRAY(Text), nullable=False))
+decisions = Table(
+    "decisions",
+    metadata,
+    _key("id"),
+    _text("campaign"),
+    Column("entries", ARRAY(Text), nullable=False),
+    _text("by_sub"),
+    _text("authority", null=True),
+    _time("at"),
+)
+PROJECTION = (
+    positions, members, agents, runs, entries, acknowledgements, taken_back, notices, lapses, calendars, reminder_policies,
+    plans, decisions,
+)  # fmt: skip
 
 # The feed of the live streams, trimmed by age
 feed_epoch = Table("feed_epoch", metadata, Column("single", Boolean, primary_key=True), _text("epoch"))
@@ -113,6 +173,40 @@ announcements = Table(
     _bytes("event"),
     _time("created_at"),
     _time("published_at", null=True),
+)
+outgoing = Table(
+    "outgoing",
+    metadata,
+    _key("id"),
+    _text("campaign"),
+    _text("kind"),
+    _text("recipient"),
+    _bytes("payload"),
+    _text("status"),
+    _time("created_at"),
+    _time("due_at"),
+    _time("accepted_at", null=True),
+    _time("recorded_at", null=True),
+)
+told = Table(
+    "told",
+    metadata,
+    _key("entry"),
+    Column("undo_by", DateTime(timezone=True), primary_key=True),
+    _key("kind"),
+    _key("recipient"),
+    _text("message"),
+)
+role_changes = Table(
+    "role_changes",
+    metadata,
+    _key("id"),
+    _text("campaign"),
+    _text("sub"),
+    _text("was"),
+    _text("role", null=True),
+    _text("by_sub"),
+    _time("at"),
 )
 tickets = Table(
     "tickets",

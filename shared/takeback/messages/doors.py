@@ -45,6 +45,7 @@ from takeback.messages.review import (
     Review,
     Ticket,
 )
+from takeback.messages.speeds import ReviewSpeeds
 
 Item = TypeVar("Item")
 Service = Literal["recorder", "planner", "notifier"]
@@ -257,6 +258,8 @@ DOORS: tuple[Door, ...] = (
     Door("notifier", "GET", _C + "/questions/calls", "How often a tool is called per model version", {200: Calls}),
     Door("notifier", "GET", _C + "/questions/reversals", "What share is taken back and why, and what never is",
          {200: Reversals}),
+    Door("notifier", "GET", _C + "/questions/reviews", "How fast reviews happen, and the shortest window that follows from it",
+         {200: ReviewSpeeds}),
     Door("notifier", "POST", _C + "/broadcasts", "Tell every client something; people only", {201: Broadcast},
          BroadcastRequest),
     Door("notifier", "POST", "/v1/tickets", "A ticket that opens one live stream", {201: Ticket}),

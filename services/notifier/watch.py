@@ -1,0 +1,106 @@
+"""The notifier's watch: whatever is due in time is done, for ever, by any number of notifiers side by side (N3, N4, N9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+import asyncpg
+import structlog
+
+from notifier import outgoing
+from notifier.lapsing import Lapsing
+from notifier.reminding import Reminding
+from notifier.roles import Roles
+from takeback import json
+from takeback.calendars import Calendars
+from takeback.errors import Problem
+
+log = structlog.get_logger()
+_LOST = (Problem, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
+
+class Watch:
+    """Looks at least every *poll_seconds*; what it cannot do now, because a server is away, it finds again later."""
+
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        reminding: Reminding,
+        lapsing: Lapsing,
+        roles: Roles,
+        calendars: Calendars,
+        poll_seconds: float,
+    ) -> None:
+        self._pool = pool
+        self._reminding = reminding
+        self._lapsing = lapsing
+        self._roles = roles
+        self._calendars = calendars
+        self._poll_seconds = poll_seconds
+
+    async def run(self) -> None:
+        """Until it is cancelled. One part that fails holds up no other: a bus that is away delays no reminder."""
+        while True:
+            for part in (self._look, self._record, self._tell_roles):
+                try:
+                    await part()
+                except _LOST as error:
+                    log.warning("what is due waits", part=part.__name__, error=str(error) or type(error).__name__)
+            await asyncio.sleep(await self._pause())
+
+    async def read_feeds(self) -> None:
+        """Reads the absences that are due, for ever; tells those whose feed cannot be read, once a day."""
+        while True:
+            try:
+                await self._read_feeds()
+            except _LOST as error:
+                log.warning("absences wait", error=str(error) or type(error).__name__)
+            await asyncio.sleep(max(1.0, self._poll_seconds))
+
+    async def _look(self) -> None:
+        while True:
+            looked = await self._reminding.look()
+            if looked.lapsed:
+                await self._lapsing.lapse(looked.lapsed)
+            if looked.is_all:
+                return
+
+    async def _record(self) -> None:
+        while await self._lapsing.record_accepted():
+            pass
+
+    async def _tell_roles(self) -> None:
+        await self._roles.tell()
+
+    async def _pause(self) -> float:
+        try:
+            soon = await self._reminding.seconds_to_next()
+        except _LOST:
+            return self._poll_seconds
+        return self._poll_seconds if soon is None else min(self._poll_seconds, max(0.0, soon))
+
+    async def _read_feeds(self) -> None:
+        feeds: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for row in await self._pool.fetch("select campaign, sub, calendar from calendars"):
+            calendar = json.loads(row["calendar"])
+            if calendar.get("absences") and self._calendars.of(calendar) is not None:
+                feeds[calendar["absences"]].append((row["campaign"], row["sub"]))
+        changed = await self._calendars.refresh()
+        campaigns = {campaign for feed in changed for campaign, _ in feeds[feed]}
+        if campaigns:
+            await self._pool.execute(
+                "update windows set look_at = 'epoch' where state = 'open' and campaign = any($1)", list(campaigns)
+            )
+        for feed, problem in self._calendars.problems.items():
+            for campaign, sub in feeds[feed]:
+                await self._tell_unreadable(campaign, sub, feed, problem)
+
+    async def _tell_unreadable(self, campaign: str, sub: str, feed: str, problem: str) -> None:
+        """Who is away by *feed* hears that it does not count: their calendar goes on with what was read last."""
+        async with self._pool.acquire() as connection, connection.transaction():
+            today = await connection.fetchval("select current_date::text")
+            message = outgoing.message_id("calendar.unreadable", campaign, sub, feed, today)
+            payload = {"sub": sub, "feed": feed, "problem": problem}
+            if await outgoing.enqueue(connection, "calendar.unreadable", campaign, sub, message, payload):
+                log.warning("absences cannot be read", feed=feed, problem=problem, campaign=campaign)
