@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 
-from recorder import calls, reversing
+from recorder import calls, mcp_door, reversing
 from recorder.api import approvals as approvals_api
 from recorder.api import calls as calls_api
 from recorder.api import campaigns as campaigns_api
@@ -92,6 +92,20 @@ class Recorder:
         self._bus_door = BusDoor(client, reader, self._reversing.observer, facts, self._reversing.runner.wake)
         exporter = Exporter(pool, Checkpoints.beside(settings.keys_dir))
         self._checkpoints = Sweep("checkpoints", exporter.checkpoint, _CHECKPOINT_SECONDS)
+        self._mcp_door = mcp_door.build(
+            verifier=settings.verifier(),
+            pool=pool,
+            nats=client,
+            keys_dir=settings.keys_dir,
+            runs=runs,
+            campaigns=campaigns,
+            servers=servers,
+            recording=self._calls.recording,
+            reader=reader,
+            vault=vault,
+            group_reader=self._calls.group_reader,
+            forward_seconds=settings.forward_deadline_seconds,
+        )
         self.app = self._routes(settings, campaigns, runs, servers, exporter)
 
     async def start(self) -> None:
@@ -147,6 +161,7 @@ class Recorder:
         app.include_router(approvals_api.router(verifier, parts.approvals))
         app.include_router(runs_api.router(verifier, campaigns, runs, exporter))
         app.include_router(campaigns_api.router(verifier, campaigns, servers))
+        app.router.routes.extend(self._mcp_door.routes())
         return app
 
 

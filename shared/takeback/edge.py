@@ -91,6 +91,8 @@ class Edge:
 
 
 def _is_live_stream(scope: Scope) -> bool:
+    if scope.get("method") == "POST":  # how an MCP client of 2026-07-28 opens one
+        return (b"mcp-method", b"subscriptions/listen") in scope["headers"]
     return scope.get("method") == "GET" and any(
         name == b"accept" and b"text/event-stream" in value for name, value in scope["headers"]
     )

@@ -7,8 +7,9 @@ progress, or pass on a cancellation, looks at it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import Protocol, runtime_checkable
 
 from anyio import CancelScope
 
@@ -46,3 +47,12 @@ class Hearing:
 
 hearing: ContextVar[Hearing | None] = ContextVar("hearing", default=None)
 """Set by a door before it hands a call over."""
+
+
+@runtime_checkable
+class Changing(Protocol):
+    """A port whose tool server tells when its list of tools has changed."""
+
+    def changes(self, tell: Callable[[], None]) -> AbstractContextManager[None]:
+        """While the block runs, *tell* is called at each change that the server tells of."""
+        ...

@@ -10,14 +10,18 @@ from types import TracebackType
 from typing import Any, Self
 
 import mcp_types as types
-from mcp import Client
+import structlog
+from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import SessionMessage
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
 from recorder.toolport.hearing import Progress
 
+log = structlog.get_logger()
 Connect = Callable[[], AbstractAsyncContextManager[TransportStreams]]
 Json = dict[str, Any]
 
@@ -49,8 +53,10 @@ class Connection:
     Once retired it takes no new callers and closes after its last one.
     """
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, changed: Callable[[], None] = lambda: None) -> None:
         self._connect = connect
+        self._changed = changed
+        self._hearing: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be waiting
         self._retired = asyncio.Event()
@@ -80,6 +86,11 @@ class Connection:
         """Take no new callers."""
         self._retired.set()
 
+    def hear_changes(self) -> None:
+        """From now on *changed* is called when the server says that its list of tools has changed."""
+        if self._hearing is None:
+            self._hearing = asyncio.create_task(self._hear(), context=Context())
+
     async def close(self) -> None:
         """Close at once, whoever still waits."""
         self._task.cancel()
@@ -87,7 +98,7 @@ class Connection:
 
     async def _run(self) -> None:
         try:
-            async with Client(_Watched(self._connect()), cache=None) as client:
+            async with Client(_Watched(self._connect()), cache=None, message_handler=self._on_message) as client:
                 self._ready.set_result(client)
                 await self._retired.wait()
                 await self._idle.wait()
@@ -98,6 +109,26 @@ class Connection:
             self._fail(_cause(error))
         finally:
             self._retired.set()
+            if self._hearing is not None:
+                self._hearing.cancel()
+
+    async def _on_message(self, message: object) -> None:
+        """A 2025-11-25 server tells unasked."""
+        if isinstance(message, types.ToolListChangedNotification):
+            self._changed()
+
+    async def _hear(self) -> None:
+        """A 2026-07-28 server tells whoever asks to be told."""
+        try:
+            client = await asyncio.shield(self._ready)
+            tools = client.server_capabilities.tools
+            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+                return
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._changed()
+        except (MCPError, SubscriptionLost, OSError, TimeoutError) as error:
+            log.info("a tool server's changes are no longer heard", error=str(error))
 
     def _fail(self, error: BaseException) -> None:
         if not self._ready.done():

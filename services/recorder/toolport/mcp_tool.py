@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -44,6 +45,7 @@ class McpTool:
         self._connection: Connection | None = None
         self._described: Description | None = None
         self._closed = False
+        self._listeners: set[Callable[[], None]] = set()
 
     async def describe(self, *, deadline: float) -> Description:
         async def ask(client: Client, left: float) -> Description:
@@ -111,10 +113,25 @@ class McpTool:
         request = answers.undo_request(token, if_version, if_versions, force, fields, idempotency_key)
         return answers.undo_answer(answers.structured(await self._tool(tool, request, deadline), tool))
 
+    @contextmanager
+    def changes(self, tell: Callable[[], None]) -> Iterator[None]:
+        """See `hearing.Changing`."""
+        self._listeners.add(tell)
+        if self._connection is not None:
+            self._connection.hear_changes()
+        try:
+            yield
+        finally:
+            self._listeners.discard(tell)
+
     async def close(self) -> None:
         self._closed = True
         if self._connection is not None:
             await self._connection.close()
+
+    def _tell(self) -> None:
+        for tell in list(self._listeners):
+            tell()
 
     async def _special(self, role: str, deadline: float) -> str:
         described = self._described or await self.describe(deadline=deadline)
@@ -157,7 +174,9 @@ class McpTool:
         if self._closed:
             raise NotSent(f"The port to {self._name} is closed; nothing was sent.")
         if self._connection is None or not self._connection.usable:
-            self._connection = Connection(self._connect)
+            self._connection = Connection(self._connect, self._tell)
+            if self._listeners:
+                self._connection.hear_changes()
         connection, now = self._connection, asyncio.get_running_loop().time
         with Sent() as sent:
             try:

@@ -1,0 +1,50 @@
+"""Telling open streams that the tools in a run may have changed: another server, other pins, another allow-list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+import structlog
+from nats.aio.client import Client as Nats
+
+from recorder.runs import RunRow
+from recorder.servers import Servers
+from recorder.toolport.hearing import Changing
+from takeback.errors import Problem
+from takeback.subjects import event_subject
+
+log = structlog.get_logger()
+_CHANGES: Final = ("server.changed", "agent.changed")
+
+
+class Changes:
+    """Listens on the bus, so that whichever replica made the change, the streams of all of them hear of it."""
+
+    def __init__(self, nats: Nats, servers: Servers) -> None:
+        self._nats = nats
+        self._servers = servers
+
+    @asynccontextmanager
+    async def of(self, run: RunRow, servers: Sequence[str]) -> AsyncIterator[asyncio.Event]:
+        """An event that is set whenever the tools of *servers* in the run's campaign may have changed."""
+        changed = asyncio.Event()
+
+        async def heard(_: Any) -> None:
+            changed.set()
+
+        async with AsyncExitStack() as stack:
+            for what in _CHANGES:
+                subscription = await self._nats.subscribe(event_subject(run.campaign, what), cb=heard)
+                stack.push_async_callback(subscription.unsubscribe)
+            for server in servers:
+                try:
+                    port = await self._servers.port(run.campaign, server, run.campaign_version)
+                except Problem as problem:
+                    log.info("a tool server's changes cannot be heard", server=server, why=problem.detail)
+                    continue
+                if isinstance(port, Changing):
+                    stack.enter_context(port.changes(changed.set))
+            yield changed

@@ -1,0 +1,92 @@
+"""`takeback mcp`: the recorder's MCP door for clients that only start processes and speak over stdin and stdout (J16).
+
+It passes messages on and adds nothing but the token and, for the 2026-07-28 era, the headers that HTTP wants repeated. It keeps
+nothing: the run is in the address, so any number of them may serve one run.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import httpx2
+import typer
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+)
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import PROTOCOL_VERSION_META_KEY, JSONRPCRequest
+
+from takeback.cli import fail, run
+from takeback.data_folder import DataFolder
+
+_CONNECT_SECONDS = 10.0
+_TOKEN_VARIABLE = "TAKEBACK_TOKEN"  # noqa: S105 - its name, not the token
+
+
+def command(
+    run_id: Annotated[str, typer.Option("--run", help="The run whose calls are made here")],
+    server: Annotated[str | None, typer.Option(help="One tool server's tools; without it all, as server__tool")] = None,
+    url: Annotated[str | None, typer.Option(help="Where Takeback is; without it the stack on --data")] = None,
+    token_env: Annotated[str, typer.Option(help="The variable that holds the agent's token")] = _TOKEN_VARIABLE,
+    data: Annotated[Path, typer.Option(help="The data folder of a running stack")] = Path("data"),
+) -> None:
+    """Serve a run's tools over stdin and stdout, for MCP clients that start a process."""
+    token = os.environ.get(token_env)
+    if not token:
+        fail(f"The environment variable {token_env} holds no token. Make one with: takeback token NAME --agent")
+    if url is None:
+        urls = DataFolder(data).urls()
+        if urls is None:
+            fail(f"Nothing runs on {data}, and no --url says where Takeback is. Start it with: takeback serve")
+        url = urls.http
+    place = f"{url.rstrip('/')}/mcp/runs/{run_id}"
+    run(serve(place if server is None else f"{place}/{server}", token))
+
+
+async def serve(url: str, token: str) -> None:
+    """Passes messages on between this process's stdin and stdout and the door at *url* until stdin ends."""
+    headers = {"Authorization": f"Bearer {token}"}
+    timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)  # a call lasts as long as the recorder lets it
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
+        stdio_server() as (of_client, to_client),
+        streamable_http_client(url, http_client=http) as (of_door, to_door),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(_pass_on, of_door, to_client)
+        await _pass_on(of_client, to_door, with_headers=True)
+        tasks.cancel_scope.cancel()
+
+
+async def _pass_on(
+    read: ReadStream[SessionMessage | Exception], write: WriteStream[SessionMessage], *, with_headers: bool = False
+) -> None:
+    async for message in read:
+        if isinstance(message, Exception):
+            typer.echo(f"takeback: a message could not be read and was left out: {message}", err=True)
+            continue
+        await write.send(_with_headers(message) if with_headers else message)
+
+
+def _with_headers(message: SessionMessage) -> SessionMessage:
+    """*message* with the headers in which the 2026-07-28 era wants parts of it repeated over HTTP."""
+    request: Any = message.message
+    params = getattr(request, "params", None) or {}
+    version = (params.get("_meta") or {}).get(PROTOCOL_VERSION_META_KEY)
+    if not isinstance(request, JSONRPCRequest) or not isinstance(version, str):
+        return message
+    headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: request.method}
+    name = params.get(NAME_BEARING_METHODS.get(request.method, ""))
+    if isinstance(name, str):
+        headers[MCP_NAME_HEADER] = encode_header_value(name)
+    return SessionMessage(request, metadata=ClientMessageMetadata(headers=headers))
