@@ -16,6 +16,7 @@ from nats.aio.client import Client
 from prometheus_client import Gauge
 
 from notifier import feed
+from notifier.deliveries import telling
 from takeback import json
 from takeback.messages.events import Event
 from takeback.subjects import STREAM, TYPE_PREFIX, event_subject
@@ -42,6 +43,7 @@ async def announce(connection: feed.Transaction, campaign: str, event: Event) ->
     )  # fmt: skip
     if new:
         await feed.append(connection, campaign, event)
+        await telling.tell(connection, campaign, event)
     return bool(new)
 
 

@@ -15,6 +15,7 @@ from notifier.announcements import Announcer
 from notifier.console.console import Console
 from notifier.console.oidc import Issuer
 from notifier.console.sessions import Sessions
+from notifier.deliveries.composition import Deliveries
 from notifier.feed import Feed
 from notifier.handlers import Handlers
 from notifier.hub import Hub
@@ -70,6 +71,8 @@ class Notifier:
             api.router(reviews, tickets, idempotency, verifier, self._hub, self._announcer, questions, queue, measuring)
         )
         app.include_router(streams.router())
+        self._deliveries = Deliveries(pool, settings.deliveries(), reviews, rpc, idempotency, verifier)
+        app.include_router(self._deliveries.doors)
         sessions = Sessions(pool, verifier, settings.console_session_seconds)
         http = httpx.AsyncClient(limits=httpx.Limits(max_connections=200))
         client_of_issuer = settings.console_client()
@@ -77,7 +80,7 @@ class Notifier:
         self._console = Console(sessions, http, settings.console_api_url, issuer)
         app.router.routes.extend(self._console.routes())
         self.app: Starlette = app
-        self._trimming = Trimming(feed, tickets, idempotency, sessions)
+        self._trimming = Trimming(feed, tickets, idempotency, sessions, self._deliveries.ledger)
         self._feeds = guarded_client(allow_private=settings.webhook_allow_private)
         calendars = Calendars(self._feeds)
         self._watch = Watch(
@@ -96,6 +99,7 @@ class Notifier:
         self._tasks = [
             asyncio.create_task(self._announcer.run(), name="notifier announcer"),
             asyncio.create_task(self._trimming.run(), name="notifier trimming"),
+            asyncio.create_task(self._deliveries.worker.run(), name="notifier deliveries"),
             asyncio.create_task(self._watch.run(), name="notifier watch"),
             asyncio.create_task(self._watch.read_feeds(), name="notifier absences"),
         ]
@@ -110,6 +114,7 @@ class Notifier:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._console.close()
         await self._feeds.aclose()
+        await self._deliveries.close()
         await self._client.close()
         await self._pool.close()
 

@@ -1,7 +1,8 @@
 """Messages to people: written in the transaction of what they follow from, sent by whoever delivers (N3, N4, N7, N9).
 
-A message's id says what happened to whom, so the same is never written twice, whatever is replayed, rebuilt or done by two
-notifiers at once. What counts for the record is `accepted`: a message that was due and never accepted told nobody anything (N4).
+A message's id says what happened to whom, so the same is never written twice, whatever is replayed, rebuilt or done by
+two notifiers at once. What counts for the record is `accepted`: a message that was due and never accepted told nobody
+anything (N4).
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import hashlib
 from datetime import datetime
 from typing import Any, Literal
 
+from notifier.deliveries import ways
 from notifier.feed import Transaction
 from takeback import json
 
 Kind = Literal[
-    "review.ready", "window.reminder", "window.escalation", "window.passed", "role.changed", "calendar.unreadable"
-]
+    "review.ready", "window.reminder", "window.escalation", "window.passed", "role.changed", "calendar.unreadable",
+    "approval.requested", "reversal.completed",
+]  # fmt: skip
 """What a message is about; its payload is described in `docs/deliveries.md`."""
 
 
@@ -33,6 +36,8 @@ async def enqueue(
         "on conflict do nothing returning true",
         dedup_id, campaign, kind, recipient, json.dumps(payload),
     )  # fmt: skip
+    if new:
+        await ways.take(connection, kind, campaign, recipient, dedup_id, payload)
     return bool(new)
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import asyncpg
 
 from notifier import agenda, announcements, broadcasts, feed, outgoing
+from notifier.deliveries import telling
 from notifier.feed import Transaction
 from notifier.review import Known, Run, review
 from takeback import json
@@ -63,6 +64,7 @@ async def apply(connection: Transaction, event: Event) -> None:
     campaign = campaign_of(event)
     if await feed.passes(connection, event):
         await feed.append(connection, campaign, event)
+        await telling.tell(connection, campaign, event)
         if changed is not None:
             await agenda.note(connection, changed)
     for announcement in told:

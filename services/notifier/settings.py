@@ -8,6 +8,7 @@ import os
 from pydantic import Field
 
 from notifier.console.oidc import Client
+from notifier.deliveries.composition import Terms
 from takeback.settings import ServiceSettings
 
 
@@ -35,6 +36,20 @@ class Settings(ServiceSettings):
     """How often a notifier looks for what is due in time, at the least."""
     webhook_allow_private: bool = False
     """Whether webhooks and calendars' feeds may be at addresses of this machine and its network."""
+    smtp_url: str = ""
+    """Where e-mail goes out (``smtp://user:password@host:port``, ``smtps://…``); without it letters wait in the ledger."""
+    smtp_from: str = "takeback@localhost"
+    """The sender's address."""
+    public_url: str = ""
+    """Where people find the console, for the links in letters; without it letters carry none."""
+    webhook_retry_seconds: str = "5,30,300,1800,7200,18000,36000"
+    """How long a delivery waits before each further try; one number is the first wait, doubled each time."""
+    delivery_deadline_seconds: float = Field(default=15.0, gt=0)
+    """How long one attempt to deliver may take."""
+    delivery_retention_seconds: float = Field(default=90 * 86400.0, gt=0)
+    """How long the ledger keeps what was concluded, dead letters among it."""
+    delivery_poll_seconds: float = Field(default=0.5, gt=0)
+    """How often a notifier looks for deliveries that wait, at the least."""
     ticket_seconds: float = Field(default=30.0, gt=0)
     """How long a ticket opens a live stream."""
 
@@ -49,3 +64,16 @@ class Settings(ServiceSettings):
         secret = self.oidc_client_secret
         key = hmac.digest(secret.encode(), b"takeback console sign-in", "sha256") if secret else os.urandom(32)
         return Client(self.oidc_issuer, self.oidc_client_id, secret, self.oidc_scopes, key)
+
+    def deliveries(self) -> Terms:
+        """How deliveries go out; raises ValueError for waits that are none."""
+        return Terms(
+            smtp_url=self.smtp_url,
+            smtp_from=self.smtp_from,
+            public_url=self.public_url,
+            retry_seconds=self.webhook_retry_seconds,
+            deadline_seconds=self.delivery_deadline_seconds,
+            retention_seconds=self.delivery_retention_seconds,
+            poll_seconds=self.delivery_poll_seconds,
+            allow_private=self.webhook_allow_private,
+        )

@@ -1,4 +1,4 @@
-"""What is kept for a while only: the feed's tail, tickets nobody used, answers to repeated requests, sessions."""
+"""What is kept for a while only: the feed's tail, unused tickets, repeated requests' answers, sessions, what was delivered."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import asyncpg
 import structlog
 
 from notifier.console.sessions import Sessions
+from notifier.deliveries.ledger import Ledger
 from notifier.feed import Feed
 from notifier.idempotency import Idempotency
 from notifier.tickets import Tickets
@@ -19,8 +20,10 @@ _EVERY_SECONDS = 60.0
 class Trimming:
     """Lets go of what is too old, once a minute."""
 
-    def __init__(self, feed: Feed, tickets: Tickets, idempotency: Idempotency, sessions: Sessions) -> None:
-        self._kept = feed, tickets, idempotency, sessions
+    def __init__(
+        self, feed: Feed, tickets: Tickets, idempotency: Idempotency, sessions: Sessions, deliveries: Ledger
+    ) -> None:
+        self._kept = feed, tickets, idempotency, sessions, deliveries
 
     async def run(self) -> None:
         """For ever."""

@@ -11,6 +11,7 @@ import pytest
 from fastapi import APIRouter
 
 import notifier.api
+import notifier.deliveries.doors
 import planner.api
 import recorder.api
 from notifier.streams import Streams
@@ -29,7 +30,7 @@ def _routers(service: str) -> list[APIRouter]:
             for module in pkgutil.iter_modules(recorder.api.__path__)
         ],
         "planner": [planner.api],
-        "notifier": [notifier.api],
+        "notifier": [notifier.api, notifier.deliveries.doors],
     }
     found = [_without_parts(module.router) for module in modules[service] if hasattr(module, "router")]
     return [*found, _without_parts(Streams).router()] if service == "notifier" else found

@@ -26,6 +26,7 @@ from takeback.messages.campaign import (
     Serialize,
     ServerRequest,
 )
+from takeback.messages.deliveries import Delivery, Webhook, WebhookRequest
 from takeback.messages.entry import (
     Approval,
     ApprovalDecision,
@@ -262,6 +263,14 @@ DOORS: tuple[Door, ...] = (
          {200: ReviewSpeeds}),
     Door("notifier", "POST", _C + "/broadcasts", "Tell every client something; people only", {201: Broadcast},
          BroadcastRequest),
+    Door("notifier", "GET", _C + "/webhooks", "The campaign's webhooks and chats; owners only", {200: Page[Webhook]}),
+    Door("notifier", "PUT", _C + "/webhooks/{name}", "Send event types to a URL; an owner, in person", {200: Webhook},
+         WebhookRequest),
+    Door("notifier", "DELETE", _C + "/webhooks/{name}", "Send nothing there any more", {204: None}),
+    Door("notifier", "GET", _C + "/deliveries", "The ledger of deliveries, the newest first; owners only",
+         {200: Page[Delivery]}, query={"status": "waiting, accepted, dead or not_configured", **_CURSOR}),
+    Door("notifier", "POST", _C + "/deliveries/{delivery}/retry", "Send a dead letter again, under the id that it had",
+         {202: Delivery}, problems=(409,)),
     Door("notifier", "POST", "/v1/tickets", "A ticket that opens one live stream", {201: Ticket}),
     Door("notifier", "GET", _C + "/stream", "The live stream: data is a CloudEvent, see asyncapi.yaml", {200: None},
          query=_LAST, media="text/event-stream"),
