@@ -18,7 +18,7 @@ from recorder.answers import Answer, answer_of
 from recorder.campaigns import Campaigns
 from recorder.concluding import interaction_of, stands_of
 from recorder.drafting import Body, Stands, draft, step_of, uses_of, with_snapshot
-from recorder.forwarding import observed
+from recorder.forwarding import before_asking, foreseen
 from recorder.intake import Snapshot
 from recorder.journal import Journal, NewRecord, Unit
 from recorder.journal.chain import instant
@@ -82,6 +82,7 @@ class Approvals:
         keys = await self._vault.keys(call.campaign)
         secret = call.operation.declaration.secret
         preview, snapshot = await self._shown(call, snapshot)
+        call = foreseen(call, snapshot)
         approval = new_id("apr")
         undo = intake.expected_undo(call.operation.declaration).wire()
         undo.pop("compensationToken", None)
@@ -277,7 +278,7 @@ class Approvals:
             except Problem as problem:
                 return {"failure": problem.detail}, snapshot
             if snapshot is None and call.resources.changes is not None and operation.can_observe:
-                snapshot = await observed(call.resources.changes, port, _OBSERVE_SECONDS)
+                snapshot = await before_asking(call, port, _OBSERVE_SECONDS)
             if operation.can_preview:
                 try:
                     shown = await port.preview(operation.name, call.request.arguments, deadline=_OBSERVE_SECONDS)

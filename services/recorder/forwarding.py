@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from recorder import failpoints, intake
 from recorder.intake import Intake, Snapshot
+from recorder.prepared import Prepared
 from recorder.resolving import Call
-from recorder.toolport.port import NoAnswer, NotSent, Outcome, ToolPort, ToolPortError, ToolRefused
+from recorder.toolport.port import NoAnswer, NotSent, Outcome, SelfMade, ToolPort, ToolPortError, ToolRefused
 from takeback import json
 from takeback.errors import Problem
 from takeback.extension import EXTENSION, Observation
@@ -36,12 +37,45 @@ async def snapshot_of(call: Call, port: ToolPort, deadline: float) -> Snapshot |
     None where there is no record to read, or where the tool server keeps the state before in its own transaction.
     """
     declared, resource = call.operation.declaration, call.resources.changes
+    if isinstance(port, SelfMade):
+        prepared = await port.prepare(call.operation.name, call.request.arguments, deadline=deadline)
+        return _of_prepared(resource, prepared)
     if resource is None or declared.carries_before:
         return None
     if not call.operation.can_observe:
         missing = "its tool server has no way to be asked for the state of a record"
         return Snapshot(resource, failure=missing) if declared.undo.kind == "compensate" else None
     return await observed(resource, port, deadline)
+
+
+async def before_asking(call: Call, port: ToolPort, deadline: float) -> Snapshot | None:
+    """The record of *call*, which has one, as whoever is asked about the call sees it."""
+    if isinstance(port, SelfMade):
+        return await snapshot_of(call, port, deadline)
+    return await observed(call.resources.changes or "", port, deadline)
+
+
+def foreseen(call: Call, snapshot: Snapshot | None) -> Call:
+    """*call* with its undo as the state before it tells (J4, J8)."""
+    prepared = snapshot.prepared if snapshot is not None else None
+    return call if prepared is None or prepared.failure is not None else call.with_undo(prepared.undo)
+
+
+def _of_prepared(resource: str | None, prepared: Prepared) -> Snapshot | None:
+    """The snapshot in what a port read that makes the way back itself."""
+    records, failure = list(prepared.records), prepared.failure
+    for record in records:
+        if failure is None and record.seen is not None:
+            _, wrong = _keepable([record.seen.fields, prepared.reads])
+            failure = None if wrong is None else f"{record.resource}: {wrong}"
+    if not records:
+        if failure is None and not prepared.reads and prepared.kept is None:
+            return None
+        return Snapshot(resource or "", failure=failure, prepared=replace(prepared, failure=failure))
+    if failure is not None:
+        prepared = replace(prepared, records=[], reads={}, failure=failure)
+        return Snapshot(records[0].resource, failure=failure, prepared=prepared)
+    return Snapshot(records[0].resource, records[0].seen, prepared=prepared)
 
 
 async def observed(resource: str, port: ToolPort, deadline: float) -> Snapshot:
@@ -72,7 +106,7 @@ async def forward(
     """Asks the tool to run *call* once; never raises for what the tool server does or says."""
     began = time.perf_counter()
     try:
-        outcome = await _ask(call, port, fence, deadline)
+        outcome = await _ask(call, port, snapshot, fence, deadline)
     except NotSent as error:
         return _failed(call, began, f"The request never reached the tool server: {error}")
     except ToolRefused as error:
@@ -132,16 +166,29 @@ def result_without_declaration(result: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-async def _ask(call: Call, port: ToolPort, fence: int | None, deadline: float) -> Outcome:
-    asked = port.call(
-        call.operation.name,
-        call.request.arguments,
-        entry=call.entry,
-        idempotency_key=call.entry,
-        fence=fence,
-        deadline=deadline,
-        serial_key=call.serial_key,
-    )
+async def _ask(call: Call, port: ToolPort, snapshot: Snapshot | None, fence: int | None, deadline: float) -> Outcome:
+    prepared = snapshot.prepared if snapshot is not None else None
+    if prepared is not None and isinstance(port, SelfMade):
+        asked = port.call_prepared(
+            prepared,
+            call.operation.name,
+            call.request.arguments,
+            entry=call.entry,
+            idempotency_key=call.entry,
+            fence=fence,
+            deadline=deadline,
+            serial_key=call.serial_key,
+        )
+    else:
+        asked = port.call(
+            call.operation.name,
+            call.request.arguments,
+            entry=call.entry,
+            idempotency_key=call.entry,
+            fence=fence,
+            deadline=deadline,
+            serial_key=call.serial_key,
+        )
     if failpoints.is_armed("after-send"):
         sending = asyncio.ensure_future(asked)
         await asyncio.wait([sending], timeout=0.05)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from recorder.prepared import Prepared
 from recorder.resources import Resources
 from takeback.extension import EXTENSION, Declared, DeclaredResult, Observation, UndoOffer, read_result
 from takeback.messages.entry import Before, Effect, FieldChange, Unresolved
@@ -17,22 +18,22 @@ from takeback.messages.entry import Before, Effect, FieldChange, Unresolved
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of *resource* right before the call (J2), or why it could not be read (J4)."""
+    """The state of *resource* right before the call (J2), or why it could not be read (J4).
+
+    *prepared*: what a port read that makes the way back itself, other records and findings included.
+    """
 
     resource: str
     seen: Observation | None = None
     failure: str | None = None
+    prepared: Prepared | None = None
 
     def wire(self) -> dict[str, Any]:
         """The snapshot as the entry keeps it (J6)."""
+        more = {} if self.prepared is None else _beside(self.prepared)
         if self.seen is None:
-            return {"resource": self.resource, "failure": self.failure}
-        return {
-            "resource": self.resource,
-            "exists": self.seen.exists,
-            "version": self.seen.version,
-            "fields": self.seen.fields,
-        }
+            return {"resource": self.resource, "failure": self.failure, **more}
+        return {"resource": self.resource, **_state(self.seen), **more}
 
     @classmethod
     def of(cls, kept: Any) -> Snapshot | None:
@@ -64,6 +65,19 @@ class Intake:
     touched: list[Touched] = field(default_factory=list)
 
 
+def _state(seen: Observation) -> dict[str, Any]:
+    return {"exists": seen.exists, "version": seen.version, "fields": seen.fields}
+
+
+def _beside(prepared: Prepared) -> dict[str, Any]:
+    """The other records and the findings: whoever goes on after a crash has them too (J2)."""
+    others = [
+        {"resource": record.resource, **({"failure": record.failure} if record.seen is None else _state(record.seen))}
+        for record in prepared.records[1:]
+    ]
+    return {name: value for name, value in (("others", others), ("reads", prepared.reads)) if value}
+
+
 def expected_undo(declared: Declared) -> UndoOffer:
     """The undo of a call that has not ended: what its operation declares, without date and token."""
     template = declared.undo
@@ -74,7 +88,7 @@ def expected_undo(declared: Declared) -> UndoOffer:
         via=template.via,
         undo_authority=template.undo_authority,
         side_effects=list(template.side_effects),
-        why=None if declared.declared else "its tool server declares nothing",
+        why=template.why if declared.declared else "its tool server declares nothing",
     )
 
 

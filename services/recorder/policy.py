@@ -21,7 +21,8 @@ REFUSED: Final = "This call may not be made here."
 class Question:
     """What is known of a call before it is made.
 
-    *window_seconds*: how long it can be taken back, None where no end is declared. *doubt*: the earlier entry whose outcome
+    *window_seconds*: how long it can be taken back, None where no end is declared. *attended_in*: in how many seconds
+    somebody is on duty who may take it back, None where nobody has a calendar. *doubt*: the earlier entry whose outcome
     is not known and that this call would touch or repeat (J7). *repairs*: it remedies or corrects another entry (J14).
     """
 
@@ -33,8 +34,10 @@ class Question:
     versioned: bool = False
     exercised: bool = False
     pin_changed: bool = False
+    pin_difference: str = ""
     repairs: bool = False
     doubt: str | None = None
+    attended_in: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,8 @@ def _demanded_always(question: Question) -> list[str]:
     if question.doubt is not None and not question.read:
         reasons.append(f"the outcome of {question.doubt} is not known")
     if question.pin_changed:
-        reasons.append("the operation's definition is no longer the one that was pinned")
+        told = f": {question.pin_difference}" if question.pin_difference else ""
+        reasons.append(f"the operation's definition is no longer the one that was pinned{told}")
     if question.repairs:
         reasons.append("it remedies or corrects another entry")
     return reasons
@@ -102,6 +106,9 @@ def _demanded_by_reversibility(policy: Policy, question: Question) -> list[str]:
     minimum = policy.min_window_seconds
     if minimum is not None and question.window_seconds is not None and question.window_seconds < minimum:
         reasons.append(f"it can be taken back for {question.window_seconds:.0f} s only, less than {minimum} s")
+    attended = question.attended_in
+    if attended is not None and question.window_seconds is not None and question.window_seconds <= attended:
+        reasons.append("nobody who may take it back is on duty before its window closes")
     if policy.require_exercised and not question.exercised:
         reasons.append("its undo has never been exercised")
     return reasons

@@ -27,7 +27,7 @@ from recorder.answers import (
 )
 from recorder.concluding import Conclusions, interaction_of
 from recorder.drafting import Body, Stands, draft, fence_of, step_of, uses_of, with_snapshot
-from recorder.forwarding import Clock, Forwarded, forward, not_sent, observed, snapshot_of
+from recorder.forwarding import Clock, Forwarded, foreseen, forward, not_sent, observed, snapshot_of
 from recorder.group_reader import GroupReader
 from recorder.intake import Snapshot
 from recorder.journal import Holds, Idempotency, Journal, Refused, Unit
@@ -198,6 +198,12 @@ class Recording:
                 decision = policy.on_snapshot_failure(call.settings.policy, snapshot.failure)
                 if decision.verdict != "allow":
                     return decision, snapshot
+            known = foreseen(call, snapshot)
+            if known is not call and agreed is None:
+                decision = policy.decide(call.settings.policy, known.question())
+                if decision.verdict != "allow":
+                    return decision, snapshot
+            call = known
             if agreed is not None:
                 await self._check_unchanged(port, agreed, snapshot)
             await self._check_preview(call, port, snapshot)

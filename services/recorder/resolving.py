@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, cast
 
@@ -15,12 +15,13 @@ from recorder.campaigns import Campaigns, CampaignSettings
 from recorder.group_reader import GroupReader
 from recorder.journal import Idempotency
 from recorder.policy import Question
-from recorder.resources import Resources, resources_of, serial_key_of
+from recorder.resources import Resources, serial_key_of
 from recorder.runs import RUN, RunRow, Runs
 from recorder.servers import PinnedOperation, Servers
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import Problem, invalid
+from takeback.extension import UndoTemplate
 from takeback.ids import new_id
 from takeback.messages.campaign import Serialize
 from takeback.messages.entry import CallRequest, EntryKind, Unresolved
@@ -92,9 +93,18 @@ class Call:
             versioned=declared.versioned,
             exercised=self.operation.exercised,
             pin_changed=self.operation.changed,
+            pin_difference=self.operation.difference,
             repairs=self.kind in ("remedy", "correction"),
             doubt=doubt,
+            attended_in=None
+            if window is None
+            else self.settings.attended_in(self.principal, declared.undo.undo_authority),
         )
+
+    def with_undo(self, undo: UndoTemplate) -> Call:
+        """The same call once it is known how it could be taken back from the state that it finds (J4)."""
+        declaration = self.operation.declaration.model_copy(update={"undo": undo})
+        return replace(self, operation=replace(self.operation, declaration=declaration))
 
     @property
     def host_replaces_default(self) -> bool:
@@ -154,9 +164,9 @@ class Resolver:
         await self._check_caller(found, settings, caller, request, remembered)
         if found.status != "open":
             raise not_open(found.status)
-        operation = await self._servers.operation(
-            found.campaign, found.campaign_version, request.server, request.operation
-        )
+        operation = (
+            await self._servers.operation(found.campaign, found.campaign_version, request.server, request.operation)
+        ).of(request.arguments)
         unresolved = self._check_arguments(operation, request.arguments)
         principal = await self._principal(found, settings, caller, request, remembered)
         kind = await self._kind(found, operation, request)
@@ -171,7 +181,7 @@ class Resolver:
             settings=settings,
             operation=operation,
             request=request,
-            resources=resources_of(operation.declaration, request.arguments),
+            resources=operation.resources(request.arguments),
             kind=kind,
             agent=request.agent or found.agent,
             model=request.model or found.model,
@@ -186,9 +196,9 @@ class Resolver:
         found = await self._runs.met(await self._group_reader.one(RUN, run, caller.sub), caller)
         settings = await self._campaigns.settings(found.campaign, found.campaign_version)
         await self._check_caller(found, settings, caller, request)
-        operation = await self._servers.operation(
-            found.campaign, found.campaign_version, request.server, request.operation
-        )
+        operation = (
+            await self._servers.operation(found.campaign, found.campaign_version, request.server, request.operation)
+        ).of(request.arguments)
         self._check_arguments(operation, request.arguments)
         return Call(
             entry=entry,
@@ -197,7 +207,7 @@ class Resolver:
             settings=settings,
             operation=operation,
             request=request,
-            resources=resources_of(operation.declaration, request.arguments),
+            resources=operation.resources(request.arguments),
             kind=kept["kind"],
             agent=kept["agent"],
             model=kept["model"],

@@ -14,9 +14,12 @@ from nats.aio.client import Client as NatsClient
 
 from recorder.campaigns import Campaigns
 from recorder.journal import Journal, NewRecord, Unit
+from recorder.manifest import BadManifest, Checked, Finding, against, read_manifest
+from recorder.pinning import difference, narrowed, resources_in
+from recorder.resources import Resources, resources_of
 from recorder.settings import Settings
 from recorder.toolport import open_port
-from recorder.toolport.port import Description, Operation, ToolPort, ToolPortError
+from recorder.toolport.port import Description, NotSent, Operation, ToolPort, ToolPortError
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import Problem, invalid, not_found, unavailable
@@ -44,6 +47,19 @@ class PinnedOperation:
     can_preview: bool
     can_undo: bool
     changed: bool = False
+    difference: str = ""
+    definition: dict[str, Any] = field(default_factory=dict)
+    manifest: Checked | None = None
+
+    def of(self, arguments: Mapping[str, Any]) -> PinnedOperation:
+        """The operation as it is with these *arguments*: a manifest may say that some make a write a read (J15)."""
+        return self if self.manifest is None else narrowed(self, arguments)
+
+    def resources(self, arguments: Mapping[str, Any]) -> Resources:
+        """The records that a call with *arguments* changes and uses."""
+        if self.manifest is None:
+            return resources_of(self.declaration, arguments)
+        return resources_in(self.manifest.manifest, self.name, arguments)
 
     def described(self) -> dict[str, Any]:
         """The operation on the wire."""
@@ -61,13 +77,21 @@ class PinnedOperation:
         ).wire()
 
 
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """How a server is reached, as JSON, and its manifest's document, as JSON."""
+
+    transport: str
+    manifest: str | None = None
+
+
 @dataclass(slots=True)
 class _Connected:
-    """An open port, the registration it was opened for, and the pins that its server showed last."""
+    """An open port, the registration it was opened for, and the definitions that its server showed last."""
 
     port: ToolPort
-    registered: str
-    seen: dict[str, str] = field(default_factory=dict)
+    registered: Registration
+    seen: dict[str, Operation] = field(default_factory=dict)
     seen_at: float = 0.0
     checking: asyncio.Task[None] | None = None
 
@@ -77,7 +101,7 @@ class _Registered:
     """A campaign's servers as of *version* of its stream."""
 
     version: int
-    transports: dict[str, str]
+    transports: dict[str, Registration]
     operations: dict[tuple[str, str], PinnedOperation]
 
 
@@ -104,7 +128,11 @@ class Servers:
         self._opening: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def put(
-        self, campaign: str, caller: Caller, name: str, wanted: messages.McpHttp | messages.NatsServer
+        self,
+        campaign: str,
+        caller: Caller,
+        name: str,
+        wanted: messages.McpHttp | messages.NatsServer | messages.HttpServer,
     ) -> dict[str, Any]:
         """Connects to the server, lists its operations and pins them; raises 422 that says what is wrong with it."""
         await self._campaigns.require_owner(campaign, caller, "register tool servers")
@@ -117,11 +145,11 @@ class Servers:
                 "This installation starts no commands; set TAKEBACK_ALLOW_COMMANDS=1 on the recorders to allow it."
                 " Nothing was changed.",
             )
-        if wanted.manifest is not None:
-            raise invalid("This release reads what tool servers declare themselves; it reads no manifest.")
-        transport = wanted.wire()
-        described = await self._describe_new(transport)
-        pinned = [_pinned(name, operation, described) for operation in described.operations]
+        checked = None if wanted.manifest is None else _manifest(wanted.manifest)
+        transport = wanted.model_dump(mode="json", by_alias=True, exclude={"manifest"})
+        described = await self._describe_new(campaign, transport, checked, wanted.manifest)
+        pinned = [_pinned(name, operation, described, checked) for operation in described.operations]
+        manifest = None if checked is None else json.dumps(checked.document).decode()
         body = {
             "campaign": campaign,
             "name": name,
@@ -148,10 +176,10 @@ class Servers:
         async with self._journal.transaction() as tx:
             await tx.append(Unit(records=[record]))
             await tx.execute(
-                "insert into servers (campaign, name, transport, capabilities) values ($1, $2, $3, $4)"
+                "insert into servers (campaign, name, transport, capabilities, manifest) values ($1, $2, $3, $4, $5)"
                 " on conflict (campaign, name) do update set transport = excluded.transport,"
-                " capabilities = excluded.capabilities, changed_at = now()",
-                campaign, name, json.dumps(transport).decode(), json.dumps(capabilities).decode(),
+                " capabilities = excluded.capabilities, manifest = excluded.manifest, changed_at = now()",
+                campaign, name, json.dumps(transport).decode(), json.dumps(capabilities).decode(), manifest,
             )  # fmt: skip
             await tx.execute("delete from operations where campaign = $1 and server = $2", campaign, name)
             for place, (operation, definition) in enumerate(zip(pinned, described.operations, strict=True)):
@@ -181,27 +209,31 @@ class Servers:
         if connected is None or connected.registered != registered.transports[server]:
             return found
         self._check_pins_when_due(connected)
+        if not connected.seen:
+            return found
         seen = connected.seen.get(operation)
-        changed = bool(connected.seen) and seen != found.pin
-        return replace(found, changed=True) if changed else found
+        if seen is not None and seen.pin == found.pin:
+            return found
+        return replace(found, changed=True, difference=difference(found.definition, seen))
 
     async def port(self, campaign: str, server: str, version: int | None = None) -> ToolPort:
         """An open port to the server; raises 503 `tool-unreachable` when it cannot be reached."""
         registered = await self._servers(campaign, version)
-        transport = registered.transports.get(server)
-        if transport is None:
+        registration = registered.transports.get(server)
+        if registration is None:
             raise not_found()
         kept = self._ports.get((campaign, server))
-        if kept is not None and kept.registered == transport:
+        if kept is not None and kept.registered == registration:
             return kept.port
         async with self._opening.setdefault((campaign, server), asyncio.Lock()):
             kept = self._ports.get((campaign, server))
-            if kept is not None and kept.registered == transport:
+            if kept is not None and kept.registered == registration:
                 return kept.port
             if kept is not None:
                 await self._forget(campaign, server)
-            port = await open_port(json.loads(transport), self._nats, self._environ)
-            connected = _Connected(port, transport)
+            manifest = None if registration.manifest is None else read_manifest(json.loads(registration.manifest))
+            port = await self._open(campaign, json.loads(registration.transport), manifest)
+            connected = _Connected(port, registration)
             try:
                 await self._check_pins(connected)
             except ToolPortError as error:
@@ -223,15 +255,30 @@ class Servers:
             connected.checking.cancel()
         await connected.port.close()
 
-    async def _describe_new(self, transport: dict[str, Any]) -> Description:
+    async def _open(self, campaign: str, transport: dict[str, Any], manifest: Checked | None) -> ToolPort:
+        async def reach(server: str) -> ToolPort:
+            try:
+                return await self.port(campaign, server)
+            except Problem as problem:
+                raise NotSent(f"The tool server {server} cannot be reached: {problem.detail}") from problem
+
+        return await open_port(transport, self._nats, self._environ, manifest, reach)
+
+    async def _describe_new(
+        self, campaign: str, transport: dict[str, Any], checked: Checked | None, source: Any
+    ) -> Description:
         try:
-            port = await open_port(transport, self._nats, self._environ)
+            port = await self._open(campaign, transport, checked)
         except ValueError as error:
             raise invalid(f"The tool server cannot be used: {error}.") from error
         try:
             described = await port.describe(deadline=DESCRIBE_SECONDS)
             for operation in described.operations:
                 json.check(operation.definition)
+            if checked is not None:
+                wrong = against(source, checked.manifest, described.tools or {}, http=transport["transport"] == "http")
+                if wrong:
+                    raise _refused(wrong)
             return described
         except ToolPortError as error:
             raise invalid(f"The tool server could not be asked for its operations: {error}.") from error
@@ -252,14 +299,14 @@ class Servers:
 
     async def _check_pins(self, connected: _Connected) -> None:
         described = await connected.port.describe(deadline=DESCRIBE_SECONDS)
-        connected.seen = {operation.name: operation.pin for operation in described.operations}
+        connected.seen = {operation.name: operation for operation in described.operations}
         connected.seen_at = time.monotonic()
 
     async def _wire(self, campaign: str, name: str) -> dict[str, Any]:
         registered = await self._servers(campaign, None)
         if name not in registered.transports:
             raise not_found()
-        transport = json.loads(registered.transports[name])
+        transport = json.loads(registered.transports[name].transport)
         operations = [o.described() for (server, _), o in sorted(registered.operations.items()) if server == name]
         return {"name": name, "transport": transport["transport"], "operations": operations}
 
@@ -281,23 +328,43 @@ class Servers:
                 campaign,
             )
         tools = {row["name"]: json.loads(row["capabilities"]) for row in servers}
+        manifests = {row["name"]: read_manifest(json.loads(row["manifest"])) for row in servers if row["manifest"]}
         registered = _Registered(
             seq or 0,
-            {row["name"]: row["transport"] for row in servers},
-            {(row["server"], row["operation"]): _read(row, tools[row["server"]]) for row in rows},
+            {row["name"]: Registration(row["transport"], row["manifest"]) for row in servers},
+            {
+                (row["server"], row["operation"]): _read(row, tools[row["server"]], manifests.get(row["server"]))
+                for row in rows
+            },
         )
         self._registered[campaign] = registered
         return registered
 
 
-def _pinned(server: str, operation: Operation, described: Description) -> PinnedOperation:
+def _manifest(source: Any) -> Checked:
+    """The manifest in *source*; raises 422 with every finding."""
+    if not isinstance(source, str | dict):
+        raise invalid("A manifest is YAML text or a JSON object.")
+    try:
+        return read_manifest(source)
+    except BadManifest as error:
+        raise _refused(error.findings) from error
+
+
+def _refused(findings: list[Finding]) -> Problem:
+    told = [{"field": finding.where, "line": finding.line, "reason": finding.reason} for finding in findings[:50]]
+    first = "; ".join(str(finding) for finding in findings[:5])
+    return invalid(f"The manifest does not fit: {first}. Nothing was changed.", errors=told)
+
+
+def _pinned(server: str, operation: Operation, described: Description, checked: Checked | None) -> PinnedOperation:
     return PinnedOperation(
         server=server,
         name=operation.name,
         declaration=operation.declaration,
         input_schema=operation.input_schema,
         pin=operation.pin,
-        source="declared" if operation.declaration.declared else "none",
+        source=_source(operation.name, checked, declared=operation.declaration.declared),
         exercised=False,
         can_observe=described.observe_tool is not None,
         can_preview=described.preview_tool is not None,
@@ -305,7 +372,13 @@ def _pinned(server: str, operation: Operation, described: Description) -> Pinned
     )
 
 
-def _read(row: asyncpg.Record, tools: dict[str, Any]) -> PinnedOperation:
+def _source(operation: str, checked: Checked | None, *, declared: bool) -> Source:
+    if checked is not None and operation in checked.manifest.operations:
+        return "manifest"
+    return "declared" if declared else "none"
+
+
+def _read(row: asyncpg.Record, tools: dict[str, Any], checked: Checked | None) -> PinnedOperation:
     definition = json.loads(row["definition"])
     return PinnedOperation(
         server=row["server"],
@@ -318,4 +391,6 @@ def _read(row: asyncpg.Record, tools: dict[str, Any]) -> PinnedOperation:
         can_observe=tools["observeTool"] is not None,
         can_preview=tools["previewTool"] is not None,
         can_undo=tools["undoTool"] is not None,
+        definition=definition,
+        manifest=checked if row["source"] == "manifest" else None,
     )

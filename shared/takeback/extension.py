@@ -38,6 +38,7 @@ class UndoTemplate(Message):
     window: timedelta | None = None
     undo_authority: str | None = None
     side_effects: list[str] = Field(default_factory=list)
+    why: str | None = None
 
 
 class Money(Message):
@@ -291,6 +292,7 @@ def _undo_template(read: LenientReader) -> UndoTemplate:
         window=read("window", _WINDOW, None),
         undo_authority=read("undoAuthority", _TEXT, None),
         side_effects=read.each("sideEffects", _TEXT),
+        why=read("why", _TEXT, None),
     )
 
 
@@ -305,7 +307,7 @@ def _undo_offer(read: LenientReader, template: UndoTemplate, at: datetime) -> Un
         if_versions=read("ifVersions", _VERSIONS, None),
         undo_authority=read("undoAuthority", _TEXT, template.undo_authority),
         side_effects=read.each("sideEffects", _TEXT) or list(template.side_effects),
-        why=read("why", _TEXT, None),
+        why=read("why", _TEXT, template.why),
     )
     if offer.kind == "compensate" and offer.compensation_token is None and "compensationToken" not in read.failed:
         read.missing("compensationToken", "undo of kind compensate needs the token to ask for it")

@@ -117,6 +117,7 @@ class Stack:
         }
         return {
             "TAKEBACK_ALLOW_COMMANDS": "1",
+            "TAKEBACK_HTTP_ALLOW_PRIVATE": "1",
             "TAKEBACK_SECRET_EXAMPLES": secrets.token_urlsafe(24),
             **passwords,
             **{name: value for name, value in self._environ.items() if name.startswith("TAKEBACK_")},

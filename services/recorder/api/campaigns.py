@@ -15,6 +15,7 @@ from takeback.messages.campaign import (
     AgentRequest,
     CalendarRequest,
     CampaignRequest,
+    HttpServer,
     McpHttp,
     MemberRequest,
     NatsServer,
@@ -23,7 +24,7 @@ from takeback.messages.campaign import (
 )
 from takeback.web import answer, checked_id, read, validate
 
-_SERVER: TypeAdapter[McpHttp | NatsServer] = TypeAdapter(ServerRequest)
+_SERVER: TypeAdapter[McpHttp | NatsServer | HttpServer] = TypeAdapter(ServerRequest)
 
 
 def router(verifier: Verifier, campaigns: Campaigns, servers: Servers) -> APIRouter:

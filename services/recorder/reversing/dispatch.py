@@ -26,7 +26,7 @@ from recorder.reversing.remaps import current_names
 from recorder.reversing.sealing import TOKEN_PATH, opened_effects
 from recorder.reversing.verification import differences, edited_by_others, unchanged
 from recorder.reversing.work import effects_of
-from recorder.toolport.port import NotSent, ToolPortError, ToolRefused, Unsupported
+from recorder.toolport.port import NotSent, SelfMade, ToolPort, ToolPortError, ToolRefused, Unsupported
 from takeback import json
 from takeback.errors import Problem
 from takeback.extension import CallOutcome, Observation, UndoAnswer
@@ -114,7 +114,7 @@ class Dispatch:
         return await self._endings.conclude(claimed, claim, original, finding, await self._reader.now())
 
     async def _find(self, claim: Claim, original: StoredEntry, names: Mapping[str, str], *, resumed: bool) -> Finding:
-        answered = await self._send(claim, original)
+        answered = await self._send(claim, original, names, resumed=resumed)
         if answered.answer == "none":
             log.warning("undo was not answered", entry=original.id, reversal=claim.reversal, error=answered.detail)
         # To ask for the key gives it up where nothing came of it yet: only once it was asked for again.
@@ -127,20 +127,11 @@ class Dispatch:
         judgement = judge(Evidence(answered.answer, parts, resumed, call, answered.detail))
         return Finding(judgement, parts, after, answered.said)
 
-    async def _send(self, claim: Claim, original: StoredEntry) -> Answered:
+    async def _send(self, claim: Claim, original: StoredEntry, names: Mapping[str, str], *, resumed: bool) -> Answered:
         token = await self._token(original)
         try:
             port = await self._ports.port(original.campaign, original.entry["server"])
-            asked = asyncio.ensure_future(
-                port.undo(
-                    token,
-                    if_version=claim.if_version,
-                    force=claim.force,
-                    fields=list(claim.fields) if claim.fields is not None else None,
-                    idempotency_key=claim.reversal,
-                    deadline=self._deadline,
-                )
-            )
+            asked = asyncio.ensure_future(self._undo(port, token, claim, names, resumed=resumed))
             if is_armed("after-undo-sent"):
                 await asyncio.wait([asked], timeout=0.05)
             reach("after-undo-sent")
@@ -157,6 +148,31 @@ class Dispatch:
         except Problem as problem:
             return Answered("not_sent", detail=problem.detail)
         return _kept(said)
+
+    async def _undo(
+        self, port: ToolPort, token: str, claim: Claim, names: Mapping[str, str], *, resumed: bool
+    ) -> UndoAnswer:
+        fields = list(claim.fields) if claim.fields is not None else None
+        if isinstance(port, SelfMade):
+            expected = {name: wanted.version for name, wanted in claim.expected.items() if not wanted.any_version}
+            return await port.compensate(
+                token,
+                expected=expected,
+                names=names,
+                force=claim.force,
+                fields=fields,
+                resumed=resumed,
+                idempotency_key=claim.reversal,
+                deadline=self._deadline,
+            )
+        return await port.undo(
+            token,
+            if_version=claim.if_version,
+            force=claim.force,
+            fields=fields,
+            idempotency_key=claim.reversal,
+            deadline=self._deadline,
+        )
 
     async def _token(self, original: StoredEntry) -> str:
         keys = await self._vault.keys(original.campaign)

@@ -7,7 +7,10 @@ from typing import Any
 
 from nats.aio.client import Client as Nats
 
+from recorder.manifest import Checked
 from recorder.toolport import secrets
+from recorder.toolport.http_tool import http_port
+from recorder.toolport.manifested import ManifestPort, Reach
 from recorder.toolport.mcp_http import http_transport
 from recorder.toolport.mcp_stdio import stdio_transport
 from recorder.toolport.mcp_tool import McpTool
@@ -42,12 +45,34 @@ __all__ = [
 ]
 
 
-async def open_port(config: Mapping[str, Any], nats: Nats, environ: Mapping[str, str]) -> ToolPort:
+async def open_port(
+    config: Mapping[str, Any],
+    nats: Nats,
+    environ: Mapping[str, str],
+    manifest: Checked | None = None,
+    reach: Reach | None = None,
+) -> ToolPort:
     """The port to the tool server that *config* names (``PUT …/servers/{name}``). It connects at its first use.
+
+    With a *manifest*, the port that declares what that says; *reach* gives it the campaign's other servers.
 
     Raises `ToolRefused` for a configuration that may not be used: a transport that is not spoken, a secret whose name
     does not start with ``TAKEBACK_SECRET_``, a command without ``TAKEBACK_ALLOW_COMMANDS=1``.
     """
+    if config.get("transport") == "http":
+        if manifest is None:
+            raise ToolRefused("A plain HTTP server needs a manifest that says which operations it has.")
+        plain: ToolPort = http_port(config, manifest.manifest, environ)
+        return ManifestPort(plain, manifest, reach or _nowhere)
+    inner = _declaring_port(config, nats, environ)
+    return inner if manifest is None else ManifestPort(inner, manifest, reach or _nowhere)
+
+
+async def _nowhere(server: str) -> ToolPort:
+    raise NotSent(f"There is no way to the tool server {server} from here. Nothing was sent.")
+
+
+def _declaring_port(config: Mapping[str, Any], nats: Nats, environ: Mapping[str, str]) -> ToolPort:
     match config:
         case {"transport": "nats", "subject": str(subject)}:
             return NatsTool(nats, subject)

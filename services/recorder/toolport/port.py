@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from recorder.prepared import Prepared
 from takeback import json
 from takeback.extension import Declared, Observation, UndoAnswer
 from takeback.messages.entry import Effect, Unresolved
@@ -60,6 +62,8 @@ class Description:
     undo_tool: str | None = None
     observe_tool: str | None = None
     preview_tool: str | None = None
+    tools: dict[str, dict[str, Any]] | None = None
+    """The input schemas of all its tools, hidden ones too, where a manifest has to fit them."""
     info: dict[str, Any] = field(default_factory=dict)
     """What the server says of itself (MCP ``serverInfo``), and the instructions that it gives."""
     instructions: str | None = None
@@ -131,6 +135,52 @@ class ToolPort(Protocol):
 
     async def close(self) -> None:
         """Give up the connection. The port may not be used afterwards."""
+        ...
+
+
+@runtime_checkable
+class SelfMade(Protocol):
+    """A port that makes the way back itself, because its server knows of none (a manifest's).
+
+    Such a server keeps no answers for idempotency keys: that an undo is sent once rests on the recorder's claim.
+    """
+
+    async def prepare(self, operation: str, arguments: dict[str, Any], *, deadline: float) -> Prepared:
+        """Read what the call is about to change. A record that cannot be read is a failure in the answer, not raised."""
+        ...
+
+    async def call_prepared(
+        self,
+        prepared: Prepared,
+        operation: str,
+        arguments: dict[str, Any],
+        *,
+        entry: str,
+        idempotency_key: str,
+        fence: int | None,
+        deadline: float,
+        serial_key: str | None = None,
+    ) -> Outcome:
+        """Run *operation* once, read the records after it, and declare what came of it."""
+        ...
+
+    async def compensate(
+        self,
+        token: str,
+        *,
+        expected: Mapping[str, str | None],
+        names: Mapping[str, str],
+        force: bool,
+        fields: list[str] | None,
+        resumed: bool,
+        idempotency_key: str,
+        deadline: float,
+    ) -> UndoAnswer:
+        """Take back what *token* stands for, if each record still has its *expected* version.
+
+        *names*: under which name a record is known now. *resumed*: it may have been sent before, so nothing is sent:
+        the answer is what the records show.
+        """
         ...
 
 

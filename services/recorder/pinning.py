@@ -1,0 +1,74 @@
+"""What a manifest makes of a pinned operation for the arguments at hand, and what of a pin no longer holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from recorder.manifest import evaluation
+from recorder.manifest.expressions import ExpressionFailed
+from recorder.manifest.model import Manifest
+from recorder.resources import LONGEST, Resources
+from recorder.toolport.port import Operation
+from takeback.messages.entry import Unresolved
+
+if TYPE_CHECKING:
+    from recorder.servers import PinnedOperation
+
+
+def narrowed(pinned: PinnedOperation, arguments: Mapping[str, Any]) -> PinnedOperation:
+    """*pinned* with what its manifest says of these arguments: the effect may be chosen by one of them."""
+    assert pinned.manifest is not None
+    operation = pinned.manifest.manifest.operations[pinned.name]
+    if not evaluation.reads_only(operation, arguments):
+        return pinned
+    return replace(pinned, declaration=pinned.declaration.model_copy(update={"read_only": True}))
+
+
+def resources_in(manifest: Manifest, name: str, arguments: Mapping[str, Any]) -> Resources:
+    """The record that the call changes first, and those it uses, as far as its arguments tell (J12, J19)."""
+    operation = manifest.operations[name]
+    scope = {"arguments": arguments}
+    unresolved: list[Unresolved] = []
+    uses: list[str] = []
+    changes: str | None = None
+    for index, use in enumerate(operation.uses):
+        if evaluation.needs(use):
+            continue
+        try:
+            uses += [uri for uri, _, _ in evaluation.named(manifest, use, scope)]
+        except ExpressionFailed as error:
+            unresolved.append(Unresolved(field=f"uses[{index}]", reason=str(error)))
+    if (
+        operation.changes
+        and not evaluation.reads_only(operation, arguments)
+        and not evaluation.needs(operation.changes[0])
+    ):
+        try:
+            changes = next((uri for uri, _, _ in evaluation.named(manifest, operation.changes[0], scope)), None)
+        except ExpressionFailed as error:
+            unresolved.append(Unresolved(field="resource", reason=str(error)))
+    if changes is not None and len(changes) > LONGEST:
+        unresolved.append(Unresolved(field="resource", reason=f"the resource is longer than {LONGEST} characters"))
+        changes = None
+    return Resources(changes, tuple(dict.fromkeys(use for use in uses if len(use) <= LONGEST)), tuple(unresolved))
+
+
+def difference(pinned: Mapping[str, Any], seen: Operation | None) -> str:
+    """What of a pinned definition no longer holds, in words for whoever is asked (J15)."""
+    if seen is None:
+        return "its tool server no longer has it"
+    was, is_ = pinned.get("manifest"), seen.definition.get("manifest")
+    if was is not None and is_ is not None and was["hash"] == is_["hash"]:
+        tools = [name for name, pin in was["tools"].items() if is_["tools"].get(name) != pin]
+        if tools:
+            gone = [name for name in tools if is_["tools"].get(name) is None]
+            what = f"{', '.join(gone)} is gone" if gone else f"{', '.join(tools)} is no longer what it was"
+            return f"its manifest no longer matches: {what}"
+    parts = [
+        name
+        for name in ("description", "inputSchema", "outputSchema", "annotations", "_meta")
+        if pinned.get(name) != seen.definition.get(name)
+    ]
+    return f"its {', '.join(parts)} changed" if parts else "its definition changed"

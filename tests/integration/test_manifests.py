@@ -1,0 +1,219 @@
+"""An ordinary MCP server behind a manifest: what its calls do is read back, and taken back (issue's rows J4, J8 to J11, G8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.types import ASGIApp
+
+from takeback.errors import Problem
+from takeback.messages.campaign import McpHttp
+from tests.integration.manifest_lab import ManifestLab, manifest_lab
+from tests.servers_lab.pantry import MANIFEST, Pantry, pantry_server
+
+
+@asynccontextmanager
+async def served(app: ASGIApp) -> AsyncIterator[str]:
+    """The application on a port of this host."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+@pytest.fixture
+def pantry() -> Pantry:
+    return Pantry(
+        notes={"/a": "alpha", "/b": "beta"},
+        tasks={f"t{n}": {"id": f"t{n}", "title": f"task {n}", "done": False} for n in range(91, 96)},
+        stock={"flour": 10},
+        links=[("t91", "t92"), ("t93", "t91")],
+    )
+
+
+@pytest.fixture
+async def url(pantry: Pantry) -> AsyncIterator[str]:
+    async with served(pantry_server(pantry).streamable_http_app(json_response=True)) as running:
+        yield f"{running}/mcp"
+
+
+@pytest.fixture
+async def lab(postgres_url: str, nats_url: str, redis_url: str, tmp_path: Path, url: str) -> AsyncIterator[ManifestLab]:
+    server = McpHttp(transport="mcp", url=url, manifest=MANIFEST)
+    async with manifest_lab(postgres_url, nats_url, redis_url, tmp_path / "keys", server) as running:
+        yield running
+
+
+async def test_an_overwritten_note_comes_back_once_and_a_second_undo_changes_nothing(
+    lab: ManifestLab, pantry: Pantry
+) -> None:
+    """G8, J8: call, undo, undo again."""
+    entry = await lab.call("write_note", path="/a", text="rubbish")
+    said = await lab.entry(entry)
+    assert said.effect is not None
+    assert said.effect.before is not None
+    assert said.effect.before.fields == {"text": "alpha"}
+    assert [(c.field, c.old, c.new) for c in said.effect.changes] == [("text", "alpha", "rubbish")]
+    assert said.undo.kind == "compensate"
+    assert said.undo.undo_by is not None
+    assert await lab.back(entry) == ["reverted"]
+    assert pantry.notes["/a"] == "alpha"
+    writes = len(pantry.writes)
+    assert await lab.back(entry) == ["already_reverted"]
+    assert len(pantry.writes) == writes
+
+
+async def test_what_somebody_else_wrote_in_between_is_a_conflict_and_survives(lab: ManifestLab, pantry: Pantry) -> None:
+    """G8."""
+    entry = await lab.call("write_note", path="/a", text="rubbish")
+    pantry.notes["/a"] = "by hand"
+    assert await lab.back(entry) == ["conflict"]
+    assert pantry.notes["/a"] == "by hand"
+
+
+async def test_the_state_before_is_in_the_journal_before_the_tool_runs(lab: ManifestLab, pantry: Pantry) -> None:
+    """J2."""
+    seen: list[Any] = []
+    pantry.after_write = lambda _: seen.append(asyncio.run_coroutine_threadsafe)
+    entry = await lab.call("move_note", source="/a", destination="/c")
+    rows = await lab.recorder.pool.fetch(
+        "select convert_from(body, 'UTF8')::jsonb as body from records where body is not null and type = 'entry.intended'"
+    )
+    import json  # noqa: PLC0415
+
+    bodies = [json.loads(row["body"])["entry"] for row in rows]
+    intended = next(body for body in bodies if body["id"] == entry)
+    assert intended["snapshot"]["fields"] == {"text": "alpha"}
+    assert intended["snapshot"]["others"][0]["exists"] is False
+
+
+async def test_an_edit_and_two_moves_of_a_note_come_back_in_one_plan(lab: ManifestLab, pantry: Pantry) -> None:
+    """S11: no conflict with each other."""
+    edit = await lab.call("write_note", path="/a", text="edited")
+    first = await lab.call("move_note", source="/a", destination="/c")
+    second = await lab.call("move_note", source="/c", destination="/d")
+    assert await lab.back(second, first, edit) == ["reverted", "reverted", "reverted"]
+    assert pantry.notes == {"/a": "alpha", "/b": "beta"}
+
+
+async def test_a_new_note_is_moved_away_and_what_stays_was_said_before(lab: ManifestLab, pantry: Pantry) -> None:
+    """J8: partial, with its losses."""
+    entry = await lab.call("write_note", path="/new/./x", text="draft")
+    said = await lab.entry(entry)
+    assert said.effect is not None
+    assert said.effect.resource == "pantry://note//new/x"
+    assert "Not given back: a copy of the new note stays in /trash" in said.undo.side_effects
+    assert await lab.back(entry) == ["reverted"]
+    assert "/new/x" not in pantry.notes
+    (receipt,) = await lab.receipts(entry)
+    assert receipt["sideEffects"] == ["/new/x is moved to /trash"]
+
+
+async def test_an_error_in_prose_is_a_failure_and_a_dry_run_is_a_read(lab: ManifestLab, pantry: Pantry) -> None:
+    """J2: whatever isError says; the effect is chosen by an argument."""
+    with pytest.raises(Problem) as failed:
+        await lab.ask("write_note", path="/a", text="full")
+    assert (failed.value.status, failed.value.slug) == (502, "tool-failed")
+    answer = await lab.ask("write_note", path="/a", text="x", dryRun=True)
+    assert answer.document["entry"]["kind"] == "read"
+    assert pantry.writes == []
+
+
+async def test_a_server_that_says_it_wrote_and_did_not_has_no_effect_to_take_back(
+    lab: ManifestLab, pantry: Pantry
+) -> None:
+    """No effect is an outcome: the record is read back."""
+    pantry.lies = True
+    entry = await lab.call("write_note", path="/a", text="never")
+    said = await lab.entry(entry)
+    assert said.undo.why == "it changed nothing"
+    writes = len(pantry.writes)
+    assert await lab.back(entry) == ["reverted"]
+    assert len(pantry.writes) == writes
+
+
+async def test_an_undo_that_the_server_only_says_it_did_is_unverified(lab: ManifestLab, pantry: Pantry) -> None:
+    """S8."""
+    entry = await lab.call("write_note", path="/a", text="rubbish")
+    pantry.lies = True
+    assert await lab.back(entry) == ["unverified"]
+
+
+async def test_of_a_batch_only_what_was_really_made_is_taken_back(lab: ManifestLab, pantry: Pantry) -> None:
+    """A fate for each element: an existing one was skipped without a word, and stays."""
+    entry = await lab.call("add_tasks", titles=["task 92", "fresh", "fresher"])
+    said = await lab.entry(entry)
+    assert [effect.resource for effect in said.effects] == ["pantry://titled/fresh", "pantry://titled/fresher"]
+    assert await lab.back(entry) == ["reverted"]
+    assert sorted(task["title"] for task in pantry.tasks.values()) == [f"task {n}" for n in range(91, 96)]
+
+
+async def test_a_key_from_the_result_and_a_record_behind_several_pages(lab: ManifestLab, pantry: Pantry) -> None:
+    """J10: the record that was made is named by the answer."""
+    entry = await lab.call("add_task", title="call mum")
+    said = await lab.entry(entry)
+    assert said.effect is not None
+    assert said.effect.resource == "pantry://task/t1"
+    assert said.effect.before is None
+    assert await lab.back(entry) == ["reverted"]
+    assert "t1" not in pantry.tasks
+
+
+async def test_a_delete_comes_back_with_its_links_under_another_number_that_later_steps_use(
+    lab: ManifestLab, pantry: Pantry
+) -> None:
+    """S9: ids that change are mapped for later steps."""
+    done = await lab.call("finish_task", id="t91")
+    gone = await lab.call("remove_task", id="t91")
+    said = await lab.entry(gone)
+    assert {effect.resource for effect in said.effects} == {
+        "pantry://task/t91", "pantry://link/t91/t92", "pantry://link/t93/t91",
+    }  # fmt: skip
+    assert await lab.back(gone, done) == ["reverted", "reverted"]
+    assert pantry.tasks["t1"] == {"id": "t1", "title": "task 91", "done": False}
+    assert sorted(pantry.links) == [("t1", "t92"), ("t93", "t1")]
+
+
+async def test_amounts_are_taken_back_by_difference_beside_others_changes(lab: ManifestLab, pantry: Pantry) -> None:
+    """Relative compensation: three back, not "set to ten"."""
+    entry = await lab.call("take", item="flour", count=3)
+    pantry.stock["flour"] += 40
+    assert await lab.back(entry) == ["reverted"]
+    assert pantry.stock["flour"] == 50
+
+
+async def test_single_fields_come_back_beside_somebody_elses_edit(lab: ManifestLab, pantry: Pantry) -> None:
+    """Field-level conflict (G8)."""
+    entry = await lab.call("update_task", id="t91", title="wrong", done=True)
+    pantry.tasks["t91"]["done"] = False
+    plan = await lab.propose(entry)
+    await lab.approve(plan, fields={entry: ["title"]})
+    record = await lab.record(plan)
+    assert record["receipts"][0]["outcome"] == "reverted"
+    assert pantry.tasks["t91"] == {"id": "t91", "title": "task 91", "done": False}
+
+
+async def test_what_cannot_be_taken_back_asks_and_says_why_before(lab: ManifestLab, pantry: Pantry) -> None:
+    """J4, J8."""
+    answer = await lab.ask("tell", text="hello")
+    assert answer.status == 202
+    assert answer.document["entry"]["undo"]["why"] == "what was told is told"
+    answer = await lab.ask("move_note", source="/a", destination="/b")
+    assert answer.status == 202
+    assert answer.document["entry"]["undo"]["why"] == "its manifest describes no way back from this state"
+    pantry.notes["/a"] = "alph\ufffd"
+    answer = await lab.ask("write_note", path="/a", text="x")
+    assert answer.status == 202
+    assert "no UTF-8" in answer.document["entry"]["undo"]["why"]
+    assert pantry.writes == []
