@@ -52,17 +52,21 @@ class ChatSender:
         if parcel.attempts > 1:
             text += f"\n\n(Sent again as {parcel.id}: an earlier attempt may have arrived.)"
         try:
+            async with asyncio.timeout(self._deadline_seconds):
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._threads, self._notify, url, letter.subject, text
+                )
+        except TimeoutError:
+            return Verdict("retry", f"no answer within {self._deadline_seconds:g} s")
+
+    def _notify(self, url: str, title: str, text: str) -> Verdict:
+        try:
             service = service_of(url, allow_private=self._allow_private)
         except Unusable as error:
             return Verdict("dead", str(error))
         service.socket_connect_timeout = service.socket_read_timeout = self._deadline_seconds
         try:
-            async with asyncio.timeout(self._deadline_seconds):
-                sent = await asyncio.get_running_loop().run_in_executor(
-                    self._threads, lambda: service.notify(text, title=letter.subject, body_format="text")
-                )
-        except TimeoutError:
-            return Verdict("retry", f"no answer within {self._deadline_seconds:g} s")
+            sent = service.notify(text, title=title, body_format="text")
         except (OSError, ValueError, TypeError) as error:
             return Verdict("retry", f"{service.service_name}: {error or type(error).__name__}")
         return ACCEPTED if sent else Verdict("retry", f"{service.service_name} did not take it")
@@ -73,7 +77,7 @@ class ChatSender:
 
 
 def service_of(url: str, *, allow_private: bool) -> Any:
-    """apprise's way to *url*; raises `Unusable` for what may or can not be reached."""
+    """apprise's way to *url*; raises `Unusable` for what may or can not be reached. Blocks: the first call loads apprise."""
     scheme = url.split("://", 1)[0].lower()
     allowed = SERVICES | SELF_HOSTED if allow_private else SERVICES | {"ntfy", "ntfys"}
     if scheme not in allowed:
@@ -88,6 +92,6 @@ def service_of(url: str, *, allow_private: bool) -> Any:
 
 
 def without_secrets(url: str) -> str:
-    """*url* as a list may show it."""
+    """*url* as a list may show it. Blocks like `service_of`."""
     service: Any = apprise.Apprise.instantiate(url, asset=_ASSET, suppress_exceptions=True)
     return str(service.url(privacy=True)) if service is not None else url.split("://", 1)[0] + "://…"

@@ -154,7 +154,8 @@ def _section(news: News, console: str, now: datetime) -> Section:
 
 
 def _line(item: Item, now: datetime) -> Line:
-    text = f"{one_line(item.label)} {one_line(item.what)}" + (f" ({one_line(item.resource)})" if item.resource else "")
+    record = one_line(item.resource or "")
+    text = f"{one_line(item.label)} {one_line(item.what)}".strip() + (f" ({record})" if record else "")
     if item.state is not None:
         return Line(text, one_line(item.state), True)
     if item.undo_by is None:

@@ -61,12 +61,12 @@ class Office:
         secret = secrets.token_bytes(webhooks.SECRET_BYTES)
         target = await self._targets.set(campaign, name, channel, wanted.url, wanted.types, secret, caller.sub)
         made = channel == "webhook" and target.secret == secret
-        return _shown(target, webhooks.shown(secret) if made else None)
+        return await _shown(target, webhooks.shown(secret) if made else None)
 
     async def webhooks(self, campaign: str, caller: Caller) -> list[Webhook]:
         """The campaign's webhooks and chats, without their secrets."""
         await self._enter(campaign, caller, "list the webhooks")
-        return [_shown(target) for target in await self._targets.all(campaign)]
+        return [await _shown(target) for target in await self._targets.all(campaign)]
 
     async def remove_webhook(self, campaign: str, name: str, caller: Caller) -> None:
         """Sends nothing there any more; what still waits becomes a dead letter."""
@@ -124,7 +124,7 @@ class Office:
     async def _channel_of(self, url: str) -> Channel:
         if url.split("://", 1)[0].lower() not in ("http", "https"):
             try:
-                chat.service_of(url, allow_private=self._allow_private)
+                await asyncio.to_thread(chat.service_of, url, allow_private=self._allow_private)
             except chat.Unusable as error:
                 raise invalid(f"url: {error}.") from error
             return "chat"
@@ -159,11 +159,11 @@ def _check_types(types: list[str], channel: Channel) -> None:
         raise invalid(f"types: {', '.join(unknown)} cannot be subscribed to. {what} {', '.join(sorted(known))}, or *.")
 
 
-def _shown(target: Target, secret: str | None = None) -> Webhook:
+async def _shown(target: Target, secret: str | None = None) -> Webhook:
     return Webhook(
         name=target.name,
         channel=target.channel,
-        url=chat.without_secrets(target.url) if target.channel == "chat" else target.url,
+        url=await asyncio.to_thread(chat.without_secrets, target.url) if target.channel == "chat" else target.url,
         types=target.types,
         secret=secret,
         disabled=target.disabled,
