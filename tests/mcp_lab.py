@@ -18,12 +18,13 @@ from mcp import Client as McpClient
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from recorder.app import build
 from takeback import bus
 from takeback.auth import Kind, issue_token
+from takeback.database import service_url
 from takeback.door import Door, bind
 from takeback.edge import Edge
 from takeback.ids import new_id
+from takeback.stack import find_service, start_services
 from tests.recorder_lab import Client, lab_environ
 from tests.servers import Backend, Databases
 from tests.servers_lab.deals import DealServer
@@ -36,7 +37,7 @@ _MODE = {"2025-11-25": "legacy", "2026-07-28": "auto"}
 
 @dataclass(slots=True)
 class McpLab:
-    """Two recorders on the same servers, each behind a port of its own."""
+    """Two recorders on the same servers, each behind a port of its own; the first one with a planner beside it."""
 
     client: Client
     urls: list[str]
@@ -123,7 +124,7 @@ async def over_http(url: str, era: Era, token: str | None = None, **more: Any) -
 
 @asynccontextmanager
 async def mcp_lab(servers: Backend, databases: Databases, redis_url: str, folder: Path) -> AsyncIterator[McpLab]:
-    """Two recorders in this process on a database and a nats-server of their own, for a whole module."""
+    """Two recorders and a planner in this process on a database and a nats-server of their own, for a whole module."""
     database = await asyncio.to_thread(databases.create)
     nats = servers.nats(folder / "nats")
     await nats.start()
@@ -137,12 +138,14 @@ async def mcp_lab(servers: Backend, databases: Databases, redis_url: str, folder
         await bus.provision_streams(connection.jetstream())
         await connection.close()
         urls = []
-        for _ in range(2):
-            recorder = await build(environ)
-            stack.push_async_callback(recorder.stop)
-            await recorder.start()
+        for services in (["recorder", "planner"], ["recorder"]):
+            running = await start_services(
+                [find_service(name) for name in services],
+                lambda name: {**environ, "TAKEBACK_POSTGRES_URL": service_url(database, name)},
+                stack,
+            )
             bound = stack.enter_context(contextlib.closing(bind("127.0.0.1", 0)))
-            urls.append((await stack.enter_async_context(Door(Edge([recorder]), bound))).url)
+            urls.append((await stack.enter_async_context(Door(Edge(running), bound))).url)
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=urls[0], timeout=30))
         closing = await stack.enter_async_context(AsyncExitStack())
         yield McpLab(Client(http, folder / "keys"), urls, folder / "keys", nats.tools_url, closing)

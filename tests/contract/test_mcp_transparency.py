@@ -50,14 +50,14 @@ async def _seen(client: Client) -> dict[str, Any]:
     """Everything that a client can see of the server's tools, as JSON."""
     told: list[Any] = []
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
-        told.append((done, total, message))
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total, message))
 
     listed = await client.list_tools()
     results = []
     for name, arguments in CALLS:
         results.append(_wire(await client.call_tool(name, arguments)))
-    climbed = await client.call_tool("climb", {"steps": 3}, progress_callback=progress)
+    climbed = await client.call_tool("climb", {"steps": 3}, progress_callback=heard)
     await eventually(lambda: len(told) == 3)
     with pytest.raises(MCPError) as unknown:
         await client.call_tool("nothing", {})

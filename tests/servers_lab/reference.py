@@ -52,12 +52,10 @@ class Reference:
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
     sessions: list[Any] = field(default_factory=list)
-    waiting: asyncio.Event = field(default_factory=asyncio.Event)
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
-    release: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
 
     def __post_init__(self) -> None:
+        self.forget()
         self.tools = [dict(tool) for tool in TOOLS]
         self.bus = InMemorySubscriptionBus()
         self.server: Server[Any] = Server(
@@ -72,8 +70,8 @@ class Reference:
         )
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Reference]:
-        """Serves HTTP while the context is open."""
+    async def serving(self, port: int = 0) -> AsyncIterator[Reference]:
+        """Serves HTTP on *port* (0: a free one) while the context is open."""
         app = self.server.streamable_http_app()
 
         async def noting(scope: Any, receive: Any, send: Any) -> None:
@@ -81,7 +79,7 @@ class Reference:
                 self.seen.append({name.decode(): value.decode() for name, value in scope["headers"]})
             await app(scope, receive, send)
 
-        config = uvicorn.Config(noting, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        config = uvicorn.Config(noting, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve())
         while not server.started:
@@ -92,6 +90,12 @@ class Reference:
         finally:
             server.should_exit = True
             await serving
+
+    def forget(self) -> None:
+        """As new, for whoever looks next; who waits in a call waits on."""
+        self.seen.clear()
+        self.calls.clear()
+        self.waiting, self.cancelled, self.release = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def change_list(self) -> None:
         """Tells every client that the list of tools has changed."""

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from recorder.mcp_door import shape
 from recorder.mcp_door.exchange import Exchange, Json, Rejected
-from recorder.toolport.hearing import Hearing, hearing
+from recorder.toolport.hearing import Hearing, Progress, hearing
 from takeback import json
 from takeback.errors import Problem
 
@@ -176,13 +176,13 @@ async def _until_gone(receive: Receive) -> None:
         pass
 
 
-def _progress(token: int | str | None, events: asyncio.Queue[Json]) -> Any:
+def _progress(token: int | str | None, events: asyncio.Queue[Json]) -> Progress | None:
     if token is None:
         return None
 
-    async def progress(done: float, total: float | None, message: str | None) -> None:
-        told = {"progressToken": token, "progress": done, "total": total, "message": message}
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        told = {"progressToken": token, "progress": progress, "total": total, "message": message}
         known = {key: value for key, value in told.items() if value is not None}
         events.put_nowait(shape.notification("notifications/progress", known))
 
-    return progress
+    return heard

@@ -6,15 +6,18 @@ progress, or pass on a cancellation, looks at it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Protocol, runtime_checkable
 
 from anyio import CancelScope
 
-Progress = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Told by the tool: how far it is, of how much, in its words."""
+
+class Progress(Protocol):
+    """Told by the tool: how far it is, of how much, in its words."""
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
 
 
 class Hearing:
