@@ -22,8 +22,11 @@ logging.getLogger("cel").setLevel(logging.CRITICAL)  # it warns of what is raise
 
 _MOST: Final = 4000
 _BUILT_IN: Final = frozenset(
-    ("size", "has", "all", "exists", "exists_one", "map", "filter", "int", "uint", "double", "string", "bytes", "bool")
-    + ("timestamp", "duration", "type", "dyn", "min", "max", "contains", "startsWith", "endsWith", "matches")
+    {
+        *("size", "has", "all", "exists", "exists_one", "map", "filter"),
+        *("int", "uint", "double", "string", "bytes", "bool", "timestamp", "duration", "type", "dyn"),
+        *("min", "max", "contains", "startsWith", "endsWith", "matches"),
+    }
 )
 """CEL's own functions that a manifest has a use for."""
 
