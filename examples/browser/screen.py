@@ -1,0 +1,91 @@
+"""One tab of the browser: what is looked for is there exactly once, or nothing is clicked."""
+
+from __future__ import annotations
+
+from playwright.async_api import Error, Locator, Page
+
+from takeback.toolserver import InDoubt, OperationError
+
+LOAD_MS = 20_000
+"""How long a page may take to come."""
+
+
+class NotOnScreen(OperationError):
+    """The screen is not as it was when this was written. Nothing was clicked that changes anything."""
+
+
+class Screen:
+    """A tab, which is closed by whoever opened it. *patience_ms*: how long something may take to appear on its page."""
+
+    def __init__(self, tab: Page, patience_ms: int) -> None:
+        self.tab = tab
+        self._patience_ms = patience_ms
+
+    async def open(self, path: str) -> None:
+        """Go to *path* of the application. Raises `NotOnScreen` where it cannot be reached."""
+        try:
+            await self.tab.goto(path, timeout=LOAD_MS, wait_until="domcontentloaded")
+        except Error as error:
+            first = error.message.splitlines()[0]
+            raise NotOnScreen(f"{path} cannot be opened ({first}). Nothing was clicked.") from error
+
+    async def one(self, looked_for: Locator, what: str) -> Locator:
+        """The one visible element that *looked_for* finds; *what* is its name in words.
+
+        Raises `NotOnScreen` where there is none, and where there are several: which is meant is not for us to guess.
+        """
+        visible = looked_for.filter(visible=True)
+        try:
+            await visible.first.wait_for(timeout=self._patience_ms)
+            found = await visible.count()
+        except Error:
+            found = 0
+        if found != 1:
+            many = "no" if found == 0 else f"{found} times the"
+            raise NotOnScreen(f"There is {many} {what} on {self._here}: its layout has changed. Nothing was clicked.")
+        return visible
+
+    async def click(self, looked_for: Locator, what: str) -> None:
+        """Click on what changes nothing: a link, a menu, a field. Raises `NotOnScreen`."""
+        found = await self.one(looked_for, what)
+        try:
+            await found.click(timeout=self._patience_ms)
+        except Error as error:
+            raise NotOnScreen(f"The {what} on {self._here} cannot be clicked. Nothing was changed.") from error
+
+    async def fill(self, looked_for: Locator, what: str, text: str) -> None:
+        """Type *text* into a field. Raises `NotOnScreen`."""
+        found = await self.one(looked_for, what)
+        try:
+            await found.fill(text, timeout=self._patience_ms)
+        except Error as error:
+            raise NotOnScreen(f"The {what} on {self._here} takes no text. Nothing was changed.") from error
+
+    async def submit(self, looked_for: Locator, what: str) -> None:
+        """The one click that changes something, and the page that answers it.
+
+        Raises `NotOnScreen` while nothing has happened yet, and `InDoubt` from then on: no page came after the click.
+        """
+        button = await self.one(looked_for, what)
+        try:
+            await button.click(trial=True, timeout=self._patience_ms)
+        except Error as error:
+            raise NotOnScreen(f"The {what} on {self._here} cannot be clicked. Nothing was changed.") from error
+        try:
+            async with self.tab.expect_navigation(timeout=LOAD_MS, wait_until="domcontentloaded"):
+                await button.click(timeout=self._patience_ms)
+        except Error as error:
+            raise InDoubt(f"the {what} was clicked, and no page came after it") from error
+
+    async def says(self, looked_for: Locator) -> str:
+        """What the application tells of itself, such as an alert; empty where it tells nothing."""
+        try:
+            await looked_for.first.wait_for(timeout=self._patience_ms)
+            told = await looked_for.all_inner_texts()
+            return " ".join(text.strip("\N{MULTIPLICATION SIGN} \n") for text in told)
+        except Error:
+            return ""
+
+    @property
+    def _here(self) -> str:
+        return self.tab.url.split("?")[0].split("//")[-1].partition("/")[2] or "the start page"
