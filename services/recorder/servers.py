@@ -232,7 +232,12 @@ class Servers:
             if kept is not None:
                 await self._forget(campaign, server)
             manifest = None if registration.manifest is None else read_manifest(json.loads(registration.manifest))
-            port = await self._open(campaign, json.loads(registration.transport), manifest)
+            try:
+                port = await self._open(campaign, json.loads(registration.transport), manifest)
+            except ToolPortError as error:
+                raise unavailable(
+                    "tool-unreachable", f"The tool server {server} cannot be used here: {error} Nothing was forwarded."
+                ) from error
             connected = _Connected(port, registration)
             try:
                 await self._check_pins(connected)
@@ -269,8 +274,8 @@ class Servers:
     ) -> Description:
         try:
             port = await self._open(campaign, transport, checked)
-        except ValueError as error:
-            raise invalid(f"The tool server cannot be used: {error}.") from error
+        except (ValueError, ToolPortError) as error:
+            raise invalid(f"The tool server cannot be used: {error}") from error
         try:
             described = await port.describe(deadline=DESCRIBE_SECONDS)
             for operation in described.operations:

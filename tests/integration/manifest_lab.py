@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import uvicorn
+from starlette.types import ASGIApp
+
 from recorder.answers import Answer
-from takeback.messages.campaign import AgentRequest, CampaignRequest, HttpServer, McpHttp, NewMember, RunRequest
-from takeback.messages.entry import CallRequest, Entry
+from takeback.messages.campaign import (
+    AgentRequest,
+    CampaignRequest,
+    HttpServer,
+    McpHttp,
+    NewMember,
+    Policy,
+    RunRequest,
+)
+from takeback.messages.entry import CallRequest
 from takeback.rpc import Rpc
 from tests.integration.reversals_lab import AGENT, APPROVER, OWNER, PALADIN, Lab, Recorder, recorder
+from tests.servers import Backend
+from tests.servers import Server as ServerProcess
 
 Server = McpHttp | HttpServer
 
@@ -35,42 +49,62 @@ class ManifestLab(Lab):
 
     async def allow(self, *operations: str) -> None:
         """Let these operations through, whatever their undo."""
-        from takeback.messages.campaign import Policy  # noqa: PLC0415
-
         rules = {f"{self.server}/{operation}": "allow" for operation in operations}
         await self.recorder.campaigns.put_policy(self.campaign, OWNER, Policy.model_validate({"operations": rules}))
 
-    async def put(self, server: Server) -> dict[str, Any]:
-        """Register the server anew; raises `Problem`."""
-        return await self.recorder.servers.put(self.campaign, OWNER, self.server, server)
+    async def put(self, server: Server, name: str = server) -> dict[str, Any]:
+        """Register a server, or the one that is there anew; raises `Problem`."""
+        return await self.recorder.servers.put(self.campaign, OWNER, name, server)
+
+    async def new_run(self) -> None:
+        """Go on in a run of its own."""
+        wanted = RunRequest(agent="bot", model="m1", principal=PALADIN.sub)
+        self.run = (await self.recorder.runs.open(self.campaign, AGENT, wanted))["id"]
 
     async def back(self, *entries: str) -> list[str]:
         """Take *entries* back in this order; what became of each."""
         outcomes = await self.take_back(*entries)
         return [outcomes[entry] for entry in entries]
 
-    async def read(self, id_: str) -> Entry:
-        return await self.entry(id_)
+
+@asynccontextmanager
+async def served(app: ASGIApp) -> AsyncIterator[str]:
+    """The application on a port of this host."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await task
 
 
 @asynccontextmanager
 async def manifest_lab(
-    postgres_url: str, nats_url: str, redis_url: str, keys: Path, server: Server, **settings: str
+    database: str, servers: Backend, valkey: ServerProcess, folder: Path, server: Server, **settings: str
 ) -> AsyncIterator[ManifestLab]:
-    """A started recorder, a campaign with *server* as ``pantry``, and an open run."""
+    """A started recorder on servers for a whole module, a campaign with *server* as ``pantry``, and an open run."""
+    nats = servers.nats(folder / "nats")
+    (folder / "nats").mkdir(exist_ok=True)
+    await nats.start()
     environ = {
-        "TAKEBACK_POSTGRES_URL": postgres_url,
-        "TAKEBACK_NATS_URL": nats_url,
-        "TAKEBACK_REDIS_URL": redis_url,
-        "TAKEBACK_KEYS_DIR": str(keys),
+        "TAKEBACK_POSTGRES_URL": database,
+        "TAKEBACK_NATS_URL": nats.url,
+        "TAKEBACK_REDIS_URL": valkey.url,
+        "TAKEBACK_KEYS_DIR": str(folder / "keys"),
         "TAKEBACK_SWEEP_SECONDS": "0.3",
         "TAKEBACK_FORWARD_DEADLINE_SECONDS": "2",
         "TAKEBACK_PIN_CHECK_SECONDS": "0.05",
         "TAKEBACK_HTTP_ALLOW_PRIVATE": "1",
         **settings,
     }
-    async with recorder(environ) as running:
-        yield await _opened(running, environ, server)
+    try:
+        async with recorder(environ) as running:
+            yield await _opened(running, environ, server)
+    finally:
+        await nats.stop()
 
 
 async def _opened(running: Recorder, environ: dict[str, str], server: Server) -> ManifestLab:

@@ -2,57 +2,64 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+import json
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
-import uvicorn
-from starlette.types import ASGIApp
+import pytest_asyncio
+import yaml
 
 from takeback.errors import Problem
 from takeback.messages.campaign import McpHttp
-from tests.integration.manifest_lab import ManifestLab, manifest_lab
+from takeback.messages.entry import ResolutionRequest
+from tests.integration.manifest_lab import ManifestLab, manifest_lab, served
+from tests.integration.reversals_lab import OWNER, eventually, outcomes
+from tests.servers import Backend, Databases, Server
 from tests.servers_lab.pantry import MANIFEST, Pantry, pantry_server
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@asynccontextmanager
-async def served(app: ASGIApp) -> AsyncIterator[str]:
-    """The application on a port of this host."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.001)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
+
+@pytest.fixture(scope="module")
+def database(migrated_databases: Databases) -> Iterator[str]:
+    url = migrated_databases.create()
+    yield url
+    migrated_databases.drop(url)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    database: str, servers: Backend, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[ManifestLab, Pantry, str]]:
+    pantry = Pantry()
+    async with served(pantry_server(pantry).streamable_http_app(json_response=True)) as url:
+        server = McpHttp(transport="mcp", url=f"{url}/mcp", manifest=MANIFEST)
+        folder = tmp_path_factory.mktemp("manifests")
+        async with manifest_lab(database, servers, valkey_server, folder, server) as lab:
+            yield lab, pantry, f"{url}/mcp"
+            pantry.go_on.set()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def lab(running: tuple[ManifestLab, Pantry, str]) -> ManifestLab:
+    await running[0].new_run()
+    return running[0]
 
 
 @pytest.fixture
-def pantry() -> Pantry:
-    return Pantry(
+def pantry(running: tuple[ManifestLab, Pantry, str]) -> Pantry:
+    """The server as new."""
+    pantry = running[1]
+    fresh = Pantry(
         notes={"/a": "alpha", "/b": "beta"},
         tasks={f"t{n}": {"id": f"t{n}", "title": f"task {n}", "done": False} for n in range(91, 96)},
         stock={"flour": 10},
-        links=[("t91", "t92"), ("t93", "t91")],
+        links=[("t95", "t92"), ("t93", "t95")],
+        numbers=pantry.numbers,
+        go_on=pantry.go_on,
     )
-
-
-@pytest.fixture
-async def url(pantry: Pantry) -> AsyncIterator[str]:
-    async with served(pantry_server(pantry).streamable_http_app(json_response=True)) as running:
-        yield f"{running}/mcp"
-
-
-@pytest.fixture
-async def lab(postgres_url: str, nats_url: str, redis_url: str, tmp_path: Path, url: str) -> AsyncIterator[ManifestLab]:
-    server = McpHttp(transport="mcp", url=url, manifest=MANIFEST)
-    async with manifest_lab(postgres_url, nats_url, redis_url, tmp_path / "keys", server) as running:
-        yield running
+    vars(pantry).update(vars(fresh))
+    return pantry
 
 
 async def test_an_overwritten_note_comes_back_once_and_a_second_undo_changes_nothing(
@@ -84,14 +91,10 @@ async def test_what_somebody_else_wrote_in_between_is_a_conflict_and_survives(la
 
 async def test_the_state_before_is_in_the_journal_before_the_tool_runs(lab: ManifestLab, pantry: Pantry) -> None:
     """J2."""
-    seen: list[Any] = []
-    pantry.after_write = lambda _: seen.append(asyncio.run_coroutine_threadsafe)
     entry = await lab.call("move_note", source="/a", destination="/c")
     rows = await lab.recorder.pool.fetch(
         "select convert_from(body, 'UTF8')::jsonb as body from records where body is not null and type = 'entry.intended'"
     )
-    import json  # noqa: PLC0415
-
     bodies = [json.loads(row["body"])["entry"] for row in rows]
     intended = next(body for body in bodies if body["id"] == entry)
     assert intended["snapshot"]["fields"] == {"text": "alpha"}
@@ -164,25 +167,27 @@ async def test_a_key_from_the_result_and_a_record_behind_several_pages(lab: Mani
     entry = await lab.call("add_task", title="call mum")
     said = await lab.entry(entry)
     assert said.effect is not None
-    assert said.effect.resource == "pantry://task/t1"
+    assert said.effect.resource in {f"pantry://task/{number}" for number in pantry.tasks}
     assert said.effect.before is None
     assert await lab.back(entry) == ["reverted"]
-    assert "t1" not in pantry.tasks
+    assert "call mum" not in {task["title"] for task in pantry.tasks.values()}
 
 
 async def test_a_delete_comes_back_with_its_links_under_another_number_that_later_steps_use(
     lab: ManifestLab, pantry: Pantry
 ) -> None:
     """S9: ids that change are mapped for later steps."""
-    done = await lab.call("finish_task", id="t91")
-    gone = await lab.call("remove_task", id="t91")
+    done = await lab.call("finish_task", id="t95")
+    gone = await lab.call("remove_task", id="t95")
     said = await lab.entry(gone)
     assert {effect.resource for effect in said.effects} == {
-        "pantry://task/t91", "pantry://link/t91/t92", "pantry://link/t93/t91",
+        "pantry://task/t95", "pantry://link/t95/t92", "pantry://link/t93/t95",
     }  # fmt: skip
     assert await lab.back(gone, done) == ["reverted", "reverted"]
-    assert pantry.tasks["t1"] == {"id": "t1", "title": "task 91", "done": False}
-    assert sorted(pantry.links) == [("t1", "t92"), ("t93", "t1")]
+    made = next(number for number, task in pantry.tasks.items() if task["title"] == "task 95")
+    assert made != "t95"
+    assert pantry.tasks[made] == {"id": made, "title": "task 95", "done": False}
+    assert sorted(pantry.links) == sorted([(made, "t92"), ("t93", made)])
 
 
 async def test_amounts_are_taken_back_by_difference_beside_others_changes(lab: ManifestLab, pantry: Pantry) -> None:
@@ -217,3 +222,72 @@ async def test_what_cannot_be_taken_back_asks_and_says_why_before(lab: ManifestL
     assert answer.status == 202
     assert "no UTF-8" in answer.document["entry"]["undo"]["why"]
     assert pantry.writes == []
+
+
+async def test_a_doubtful_undo_is_never_sent_again_and_the_records_say_what_became_of_it(
+    lab: ManifestLab, pantry: Pantry
+) -> None:
+    """G9, J7: an ordinary server keeps no answers."""
+    entry = await lab.call("write_note", path="/a", text="rubbish")
+    pantry.lose = "done"
+    plan = await lab.propose(entry)
+    await lab.approve(plan)
+    await eventually(lambda: _settled(lab, entry))
+    assert pantry.notes["/a"] == "alpha"
+    assert pantry.writes == ["write_note", "write_note"]
+    assert (await lab.entry(entry)).status == "reverted"
+
+
+async def test_an_undo_that_was_lost_on_its_way_stays_in_doubt_until_a_person_settles_it(
+    lab: ManifestLab, pantry: Pantry
+) -> None:
+    """J7: nothing proves that it will not arrive, so it is not sent again."""
+    entry = await lab.call("write_note", path="/b", text="rubbish")
+    pantry.lose = "not done"
+    plan = await lab.propose(entry)
+    await lab.approve(plan)
+    assert outcomes(await lab.record(plan)) == {entry: "in_doubt"}
+    pantry.lose = None
+    doubtful = await lab.recorder.pool.fetchval("select id from entries where reverts = $1", entry)
+    assert await lab.recorder.reversing.settling.settle(doubtful) is None
+    assert pantry.writes == ["write_note"]
+    stored = await lab.stored(doubtful)
+    await lab.recorder.reversing.settling.resolve(
+        stored, OWNER, ResolutionRequest(outcome="did-not-happen", reason="looked"), "owner"
+    )
+    assert (await lab.entry(entry)).status == "committed"
+    assert await lab.back(entry) == ["reverted"]
+
+
+async def _settled(lab: ManifestLab, entry: str) -> bool:
+    return (await lab.entry(entry)).status == "reverted"
+
+
+async def test_a_tool_that_the_manifest_leaves_out_asks_and_a_changed_helper_is_named(
+    lab: ManifestLab, running: tuple[ManifestLab, Pantry, str]
+) -> None:
+    """J15: source, pins, and what of them no longer holds."""
+    shown = await lab.recorder.servers.describe(lab.campaign, OWNER, "pantry")
+    sources = {operation["operation"]: operation["source"] for operation in shown["operations"]}
+    assert sources["write_note"] == "manifest"
+    manifest = yaml.safe_load(MANIFEST)
+    del manifest["operations"]["tell"]
+    again = await lab.put(McpHttp(transport="mcp", url=running[2], manifest=manifest), name="narrow")
+    sources = {operation["operation"]: operation["source"] for operation in again["operations"]}
+    assert sources["tell"] == "none"
+    pins = {operation["operation"]: operation["pin"] for operation in shown["operations"]}
+    assert {o["operation"] for o in again["operations"] if o["pin"] == pins[o["operation"]]} == set()
+
+
+async def test_a_manifest_that_does_not_fit_its_server_is_refused_with_every_line(
+    lab: ManifestLab, running: tuple[ManifestLab, Pantry, str]
+) -> None:
+    """J15."""
+    broken = MANIFEST.replace("call: read_note", "call: read_nite").replace("  tell:", "  shout:")
+    with pytest.raises(Problem) as refused:
+        await lab.put(McpHttp(transport="mcp", url=running[2], manifest=broken), name="broken")
+    assert refused.value.status == 422
+    lines = broken.splitlines()
+    told = {error["line"]: error["reason"] for error in refused.value.extra["errors"]}
+    assert any("read_nite" in reason and "read_nite" in lines[line - 1] for line, reason in told.items())
+    assert any("no operation of this name" in reason and "shout" in lines[line - 1] for line, reason in told.items())

@@ -3,6 +3,7 @@ what exists, deletes of nothing that succeed, other ids for what is made again, 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import posixpath
@@ -25,6 +26,8 @@ class Pantry:
     numbers: Any = field(default_factory=lambda: itertools.count(1))
     after_write: Any = None
     lies: bool = False
+    lose: str | None = None
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wrote(self, what: str) -> None:
         self.writes.append(what)
@@ -42,15 +45,19 @@ def pantry_server(pantry: Pantry) -> MCPServer:
         return pantry.notes.get(path, f"Error: ENOENT: no such note '{path}'")
 
     @server.tool(structured_output=False)
-    def write_note(path: str, text: str, dryRun: bool = False) -> str:  # noqa: N803
+    async def write_note(path: str, text: str, dryRun: bool = False) -> str:  # noqa: N803
         """Write a note; with dryRun only say what would be."""
         if text == "full":
             return "Error: ENOSPC: no space left"
         if dryRun:
             return f"would write {len(text)} characters to {path}"
+        if pantry.lose == "not done":
+            await pantry.go_on.wait()
         if not pantry.lies:
             pantry.notes[posixpath.normpath(path)] = text
         pantry.wrote("write_note")
+        if pantry.lose == "done":
+            await pantry.go_on.wait()
         return f"Successfully wrote to {path}"
 
     @server.tool(structured_output=False)
