@@ -30,9 +30,11 @@ from recorder.servers import Servers
 from recorder.settings import Settings
 from recorder.sweeping import Sweep
 from takeback import bus
+from takeback.calendars import Calendars
 from takeback.database import connect_pool
 from takeback.errors import invalid, unavailable
 from takeback.locks import Locks, LockUnavailable
+from takeback.outbound import guarded_client
 from takeback.service import Service
 from takeback.web import create_app, problem_response
 
@@ -53,7 +55,10 @@ class Recorder:
         self._locks = locks = Locks(settings.redis_url)
         reader, vault = JournalReader(pool), Vault.from_keys(pool, settings.keys_dir)
         signer = Signer.from_keys(settings.keys_dir)
-        campaigns = Campaigns(pool, journal, SecurityLog(pool))
+        self._feeds = guarded_client(allow_private=settings.webhook_allow_private)
+        calendars = Calendars(self._feeds)
+        self._absences = Sweep("absences", calendars.refresh, settings.sweep_seconds)
+        campaigns = Campaigns(pool, journal, SecurityLog(pool), calendars)
         runs = Runs(pool, journal, campaigns)
         observe_deadline = min(_OBSERVE_SECONDS, settings.forward_deadline_seconds)
         self._servers = servers = Servers(pool, journal, campaigns, client, settings, environ)
@@ -116,10 +121,13 @@ class Recorder:
         await self._reversing.runner.start()
         await self._calls.start()
         await self._checkpoints.start()
+        await self._absences.start()
 
     async def stop(self) -> None:
         """Takes nothing new, finishes what is in hand, lets go of every connection."""
         await self._checkpoints.stop()
+        await self._absences.stop()
+        await self._feeds.aclose()
         await self._bus_door.stop()
         await self._reversing.runner.stop()
         await self._calls.stop()

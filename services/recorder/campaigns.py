@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
 
 from recorder.journal import Journal, NewRecord, Unit
+from recorder.roster import Roster
 from recorder.security_log import SecurityLog
 from takeback import json
 from takeback.auth import Caller
+from takeback.calendars import BadCalendar, Calendars, check
 from takeback.errors import Problem, human_required, invalid, not_found
 from takeback.ids import new_id
 from takeback.messages.campaign import AgentRequest, CalendarRequest, CampaignRequest, MemberRequest, Policy, Role
@@ -39,12 +42,21 @@ class CampaignSettings:
     policy: Policy
     policy_digest: str
     agents: dict[str, Agent] = field(default_factory=dict)
+    roster: Roster | None = None
+
+    def attended_in(self, principal: str, undo_authority: str | None) -> float | None:
+        """In how many seconds somebody is on duty who may take a call back (`Roster`); None where nobody has a calendar."""
+        return None if self.roster is None else self.roster.attended_in(principal, undo_authority)
 
 
 class Campaigns:
     """The use cases of a campaign's administration; only owners and only people change it."""
 
-    def __init__(self, pool: asyncpg.Pool, journal: Journal, security: SecurityLog) -> None:
+    def __init__(
+        self, pool: asyncpg.Pool, journal: Journal, security: SecurityLog, calendars: Calendars | None = None
+    ) -> None:
+        """*calendars*: with the feeds of absences; without it calendars are kept, and decide nothing here."""
+        self._calendars = calendars
         self._pool = pool
         self._journal = journal
         self.security = security
@@ -167,6 +179,10 @@ class Campaigns:
         if not (caller.is_human and caller.sub == sub):
             await self.require_owner(campaign, caller, "change somebody's calendar")
         calendar = wanted.wire()
+        try:
+            check(calendar)
+        except BadCalendar as error:
+            raise invalid(f"{error}. Nothing was changed.") from error
         body = {"campaign": campaign, "sub": sub, "calendar": calendar, "by": _actor(caller)}
         async with self._journal.transaction() as tx:
             await tx.append(Unit(records=[_record(campaign, "calendar.changed", body)]))
@@ -198,6 +214,9 @@ class Campaigns:
                 raise not_found()
             agents = await connection.fetch("select * from agents where campaign = $1", campaign)
             policy = await _read_policy(connection, campaign)
+            roster = await self._roster(connection, campaign)
+        if roster is not None:
+            await roster.calendars.meet(roster.documents.values())
         settings = CampaignSettings(
             campaign,
             row["seq"],
@@ -205,9 +224,24 @@ class Campaigns:
             policy,
             policy_digest(policy),
             {agent["name"]: _agent(agent) for agent in agents},
+            roster,
         )
         self._settings[campaign] = settings
         return settings
+
+    async def _roster(self, connection: asyncpg.pool.PoolConnectionProxy, campaign: str) -> Roster | None:
+        """Who is on duty when, where somebody has said so."""
+        if self._calendars is None:
+            return None
+        rows = await connection.fetch("select sub, calendar from calendars where campaign = $1", campaign)
+        if not rows:
+            return None
+        members = await connection.fetch("select sub, role from members where campaign = $1", campaign)
+        ahead = await connection.fetchval("select clock_timestamp()") - datetime.now(UTC)
+        documents = {row["sub"]: json.loads(row["calendar"]) for row in rows}
+        return Roster(
+            {row["sub"]: row["role"] for row in members}, documents, self._calendars, lambda: datetime.now(UTC) + ahead
+        )
 
     async def _change_member(
         self, campaign: str, caller: Caller, sub: str, role: Role | None, email: str | None

@@ -19,5 +19,7 @@ class Settings(ServiceSettings):
     """How long an approval may be answered before it expires."""
     pin_check_seconds: float = Field(default=30.0, gt=0)
     """How often the definitions of a tool server in use are read again and held against their pins."""
+    webhook_allow_private: bool = False
+    """Whether calendars' feeds of absences may be at addresses of this machine and its network."""
     allow_commands: bool = False
     """Whether a campaign's owner may register a tool server as a command to start (MCP over stdio)."""

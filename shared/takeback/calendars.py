@@ -8,9 +8,10 @@ says what is wrong.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as wall_time
@@ -31,6 +32,7 @@ DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FILE = "BEGIN:VCALENDAR"
 _FRESH_SECONDS = 900.0
 _AGAIN_SECONDS = 60.0
+_MEET_SECONDS = 2.0
 _LIMIT_BYTES = 2_000_000
 _KEPT = 10_000
 _FOLDED = re.compile(r"\r?\n[ \t]")
@@ -105,6 +107,15 @@ class Calendars:
     def problems(self) -> dict[str, str]:
         """The feeds that cannot be read, with the reason."""
         return {url: feed.problem for url, feed in self._feeds.items() if feed.problem is not None}
+
+    async def meet(self, documents: Iterable[Mapping[str, Any]]) -> None:
+        """Reads the feeds of *documents* that were never read, for two seconds at most: what is slower is read later."""
+        for document in documents:
+            self.of(document)
+        if any(feed.due == 0.0 for feed in self._feeds.values()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_MEET_SECONDS):
+                    await self.refresh()
 
     async def refresh(self) -> set[str]:
         """Reads the feeds that are due; answers those whose absences have changed."""
