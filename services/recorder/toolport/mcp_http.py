@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -29,7 +31,8 @@ def http_transport(
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[TransportStreams]:
-        inner = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=200, max_keepalive_connections=100))
+        limits = httpx2.Limits(max_connections=200, max_keepalive_connections=100)
+        inner = httpx2.AsyncHTTPTransport(verify=_trusted(), limits=limits)
         # The caller's deadline ends a request, not a pause between two bytes.
         timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         transport = _OneByOne(inner, headers, environ)
@@ -40,6 +43,12 @@ def http_transport(
             yield streams
 
     return connect
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The authorities that this host trusts: reading them costs as much as many calls."""
+    return httpx2.create_ssl_context()
 
 
 class _OneByOne(httpx2.AsyncBaseTransport):
