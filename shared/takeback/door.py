@@ -66,9 +66,7 @@ class Door:
     @property
     def url(self) -> str:
         """Where a client on this machine reaches it."""
-        host, port = self._bound.getsockname()[:2]
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
-        return f"http://{host}:{port}"
+        return url_of(self._bound)
 
     async def __aenter__(self) -> Self:
         self._serving = asyncio.create_task(self._server.serve([self._bound]))
@@ -90,3 +88,10 @@ class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def url_of(bound: socket.socket) -> str:
+    """Where a client on this machine reaches *bound*."""
+    host, port = bound.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
+    return f"http://{host}:{port}"

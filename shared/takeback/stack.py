@@ -14,7 +14,7 @@ from typing import Self
 from takeback import bus
 from takeback.data_folder import DataFolder, NothingRuns, Urls
 from takeback.database import migrate, service_url
-from takeback.door import Door, bind
+from takeback.door import Door, bind, url_of
 from takeback.edge import Edge
 from takeback.embedded.servers import NATS, POSTGRES, Servers, ServerUrls
 from takeback.example import Example, Guide, Installation
@@ -96,7 +96,7 @@ class Stack:
         self._exit.push_async_callback(self._servers.stop)
         servers = await self._servers.start()
         services = find_services() if self._services is None else self._services
-        environ = self._settings(servers, services)
+        environ = self._settings(servers, services, url_of(bound))
         await migrate(servers.postgres, environ)
         await provision(servers.nats)
         # Left after the services, which hold connections to the examples' tool servers and may have calls in hand there.
@@ -110,7 +110,7 @@ class Stack:
         self._folder.write_urls(urls, environ)
         self._exit.callback(self._folder.forget_urls)
 
-    def _settings(self, servers: ServerUrls, services: Sequence[Service]) -> dict[str, str]:
+    def _settings(self, servers: ServerUrls, services: Sequence[Service], url: str) -> dict[str, str]:
         passwords = {
             f"TAKEBACK_{service.name.upper()}_PASSWORD": database_password(self._folder.keys, service.name)
             for service in services
@@ -118,6 +118,7 @@ class Stack:
         return {
             "TAKEBACK_ALLOW_COMMANDS": "1",
             "TAKEBACK_HTTP_ALLOW_PRIVATE": "1",
+            "TAKEBACK_PUBLIC_URL": url,
             "TAKEBACK_SECRET_EXAMPLES": secrets.token_urlsafe(24),
             **passwords,
             **{name: value for name, value in self._environ.items() if name.startswith("TAKEBACK_")},
