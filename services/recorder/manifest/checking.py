@@ -101,7 +101,7 @@ class _Lines:
                         found = value, key.start_mark.line
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
                 found = node.value[part], node.value[part].start_mark.line
-            elif part == 0:
+            if found is None and part == 0:
                 continue  # one part where a list may stand
             if found is None:
                 break
