@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.request import urlopen
 
+from aiosmtpd.handlers import Mailbox
+from aiosmtpd.smtp import SMTP
+
+from examples.deal.post import letters
 from takeback.embedded import EmbeddedPostgres
 from takeback.embedded.binaries import nats_server, valkey_server
 from takeback.embedded.process import ServerProcess, free_port, listens
@@ -52,6 +56,8 @@ class Deployment:
     async def __aexit__(self, *_: object) -> None:
         for name in reversed(list(self._processes)):
             await self._processes[name].stop(seconds=5)
+        if hasattr(self, "_mail"):
+            self._mail.close()
         if hasattr(self, "_postgres"):
             await self._postgres.stop()
 
@@ -110,6 +116,10 @@ class Deployment:
             self._spawn(self.compose.services[service])
         await asyncio.gather(*(self._well(service) for service in services))
 
+    async def revive(self) -> None:
+        """Start what was killed (compose: `restart: unless-stopped`)."""
+        await self.start(*(service for service in TAKEBACK if not self._processes[service].running))
+
     async def lose_jetstream(self) -> None:
         """Kill NATS and delete everything that JetStream has kept; `start` brings it back, empty."""
         await self.kill("nats")
@@ -136,7 +146,7 @@ class Deployment:
     async def _start_all(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         building = asyncio.create_task(asyncio.to_thread(self.build))
-        servers = asyncio.gather(self._start_postgres(), self.start("nats", "redis"))
+        servers = asyncio.gather(self._start_postgres(), self._start_mail(), self.start("nats", "redis"))
         await asyncio.gather(building, servers)
         self._spawn(self.compose.services["migrate"])
         await self._processes["migrate"].finish()
@@ -150,6 +160,21 @@ class Deployment:
         (folder / "password").write_text(said.environment["POSTGRES_PASSWORD"])
         self._postgres = EmbeddedPostgres(folder, port=self.port("postgres", 5432), settings=TEST_SETTINGS)
         await self._postgres.start()
+
+    async def _start_mail(self) -> None:
+        sink, loop = Mailbox(self._folder / "mail"), asyncio.get_running_loop()
+        self._mail = await loop.create_server(
+            lambda: SMTP(sink, hostname="mail", loop=loop), "127.0.0.1", self.port("mail", 1025)
+        )
+
+    async def delivered(self, to: str, about: str) -> list[str]:
+        """The subjects of the letters to *to*, once one has come whose subject holds *about*."""
+        async with asyncio.timeout(10):
+            while True:
+                subjects = [str(letter["Subject"]) for letter in letters(self._folder / "mail", to)]
+                if any(about in subject for subject in subjects):
+                    return subjects
+                await asyncio.sleep(0.05)
 
     def _spawn(self, said: ComposeService) -> None:
         logs = self._folder / "logs"

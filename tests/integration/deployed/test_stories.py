@@ -1,7 +1,10 @@
 """Both stories pass through the deployed edge, and a recorder that is killed on the way changes nothing of them."""
 
+from collections.abc import AsyncIterator
+
 import httpx
 import pytest
+import pytest_asyncio
 
 from examples.agents.sales import SalesAgent
 from examples.deal.example import SALES
@@ -12,6 +15,13 @@ from takeback.toolserver.server import UNDO_TOOL
 from tests.integration.deployed.conftest import Deployed
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+
+@pytest_asyncio.fixture(loop_scope="package", autouse=True)
+async def revived(deployed: Deployed) -> AsyncIterator[None]:
+    """What was killed is back afterwards, as compose would have it."""
+    yield
+    await deployed.deployment.revive()
 
 
 async def test_the_fighters_story_passes_through_the_edge(deployed: Deployed) -> None:
@@ -46,7 +56,7 @@ async def test_the_deals_story_ends_right_though_a_recorder_is_killed_in_the_mid
     assert (await company.order(cast.order))["refunded"] == cast.refund
     letters = await company.delivered(cast.address, f"Cancelled: Kick-off with {cast.customer}")
     assert len(letters) == len(set(letters)) == 3
-    await deployed.deployment.start(*killed)
+    assert await deployed.deployment.delivered(f"{cast.seller}@acme.example", "asks for your approval")
 
 
 async def test_a_call_whose_recorder_dies_is_asked_again_under_its_key_and_done_once(deployed: Deployed) -> None:
@@ -76,4 +86,3 @@ async def test_a_call_whose_recorder_dies_is_asked_again_under_its_key_and_done_
     assert [each["id"] for each in await caller.entries(agent.run)] == [entry["id"]]
     assert deployed.wire.keys("payments", "refund").count(entry["id"]) == 1
     assert (await company.order(cast.order))["refunded"] == cast.refund
-    await deployed.deployment.start(*killed)
