@@ -155,7 +155,7 @@ def _moved(due: datetime, since: datetime, calendar: Calendar | None) -> tuple[d
         return since, due
     if next_on_duty(calendar, due) == due:
         duty = last_duty(calendar, due, since)
-        return (duty.start if duty else due), due
+        return (duty.start if duty and duty.end == due else due), due
     duty = last_duty(calendar, due, since)
     return None if duty is None else (duty.start, max(duty.start, duty.end - HANDOVER))
 

@@ -63,20 +63,17 @@ def next_on_duty(calendar: Calendar, after: datetime) -> datetime | None:
 
 
 def last_duty(calendar: Calendar, before: datetime, since: datetime) -> Span | None:
-    """The last stretch of duty that begins at or before *before*, cut to *since* and *before*; None where there is none.
+    """The last stretch of duty between *since* and *before*, cut to them (and to a day at the least); None without any.
 
-    Its end is not on duty any more, unless it is *before* itself.
+    Its end is not on duty any more, unless it is *before*, and duty goes on there.
     """
     before = before.astimezone(UTC)  # arithmetic within a zone is of wall clocks
     since = max(since.astimezone(UTC), before - HORIZON)
-    day = before.astimezone(calendar.zone).date() + _DAY
-    first = since.astimezone(calendar.zone).date() - 2 * _DAY
-    while day >= first:
-        for span in reversed(_of_day(calendar, day)):
-            for rest in reversed(_without(span, calendar.absences)):
-                if rest.start <= before and rest.end > since:
-                    return Span(max(rest.start, since), min(rest.end, before))
-        day -= _DAY
+    for days in (2, 8, 40, HORIZON.days):
+        low = max(since, before - days * _DAY)
+        last = next(reversed(list(spans(calendar, low, before))), None)
+        if low == since or (last is not None and (last.start > low or last.end - last.start >= _DAY)):
+            return last
     return None
 
 
