@@ -35,7 +35,7 @@ def _missing() -> str | None:
     try:
         done = subprocess.run(
             command, cwd=FOLDER, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False
-        )  # noqa: S607
+        )
     except subprocess.TimeoutExpired:
         return f"npm ci did not end in {_INSTALL_SECONDS} s: no server from npm can be started"
     return None if done.returncode == 0 else f"npm ci failed: {done.stderr.strip()[-300:]}"

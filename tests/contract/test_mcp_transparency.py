@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import mcp_types as types
 import pytest
 import pytest_asyncio
 from mcp import Client, MCPError
@@ -13,6 +14,7 @@ from mcp.client.stdio import StdioServerParameters
 
 from tests.integration.calls_lab import eventually
 from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab, Transport, mcp_lab, over_http
+from tests.node_servers import node_server
 from tests.servers import Backend, Databases, Server
 from tests.servers_lab.reference import TOOLS, Reference
 
@@ -97,3 +99,59 @@ async def test_the_official_client_sees_through_the_door_what_it_sees_without_it
     assert without["protocol"] == era
     if era == "2026-07-28":
         assert without["results"][0]["_meta"]["example.com/kept"] == [1, 2.5, None, "ü"]
+
+
+EVERYTHING: list[tuple[str, dict[str, Any]]] = [
+    ("echo", {"message": "Grüße"}),
+    ("get-annotated-message", {"messageType": "error", "includeImage": True}),
+    ("get-resource-links", {"count": 2}),
+    ("get-structured-content", {"location": "Chicago"}),
+    ("get-sum", {"a": 2, "b": 40.5}),
+    ("get-tiny-image", {}),
+    ("gzip-file-as-resource", {"name": "x.gz", "data": "data:text/plain,hello", "outputType": "resource"}),
+]
+
+
+async def _seen_of_everything(client: Client) -> dict[str, Any]:
+    told: list[Any] = []
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total, message))
+
+    steps = {"duration": 0.2, "steps": 2}
+    climbed = await client.call_tool("trigger-long-running-operation", steps, progress_callback=heard)
+    await eventually(lambda: len(told) == 2)
+    info = client.server_info
+    return {
+        "info": info and _wire(info),
+        "instructions": client.instructions,
+        "tools": [_wire(tool) for tool in (await client.list_tools()).tools],
+        "results": [_wire(await client.call_tool(name, arguments)) for name, arguments in EVERYTHING],
+        "climbed": _wire(climbed),
+        "told": told,
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def everything() -> StdioServerParameters:
+    command, arguments = node_server("@modelcontextprotocol/server-everything", "stdio")
+    return StdioServerParameters(command=command, args=arguments)
+
+
+@pytest.mark.parametrize(("era", "transport"), [(ERAS[0], "http"), (ERAS[0], "stdio"), (ERAS[1], "http")])
+async def test_the_protocols_reference_server_is_the_same_through_the_door(
+    lab: McpLab, everything: StdioServerParameters, era: Era, transport: Transport
+) -> None:
+    """J15: server-everything, which nobody here wrote; it speaks 2025-11-25 alone, the door both."""
+    names = ["trigger-long-running-operation", *(name for name, _ in EVERYTHING)]
+    server = {"transport": "mcp", "command": everything.command, "args": everything.args}
+    campaign = await lab.campaign({"operations": {f"all/{name}": "allow" for name in names}}, all=server)
+    async with Client(everything, mode="legacy", cache=None) as client:
+        without = await _seen_of_everything(client)
+    async with campaign.connect("all", era, transport) as client:
+        through = await _seen_of_everything(client)
+    if era == "2026-07-28":  # what only this era says
+        for result in (*through["results"], through["climbed"]):
+            assert result["_meta"].pop(types.SERVER_INFO_META_KEY)["name"] == "takeback"
+            result["_meta"] = result["_meta"] or None
+    assert through == without
