@@ -31,6 +31,7 @@ _MAILS = 8
 """How many letters go to the mail server at the same time."""
 _MEASURED_EVERY_SECONDS = 5.0
 _GRACE_SECONDS = 5.0
+_BREATH_SECONDS = 0.02
 _LOST = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 
@@ -67,8 +68,8 @@ class Worker:
         try:
             while True:
                 try:
-                    await self._hand_out()
-                    await self._wait()
+                    taken = await self._hand_out()
+                    await self._wait(idle=not taken)
                 except _LOST as error:
                     log.warning("deliveries wait for the database", error=str(error) or type(error).__name__)
                     await asyncio.sleep(1)
@@ -77,8 +78,10 @@ class Worker:
                 _, late = await asyncio.wait(self._lanes.values(), timeout=_GRACE_SECONDS)
                 for task in late:
                     task.cancel()  # its lease lapses, and somebody tries again under the same id
+                await asyncio.gather(*late, return_exceptions=True)
 
-    async def _hand_out(self) -> None:
+    async def _hand_out(self) -> int:
+        """Takes what is due and starts to send it; answers how many receivers get something."""
         self._woken.clear()
         mails = _MAILS - sum(lane[0] == "email" for lane in self._lanes)
         lanes: dict[Lane, list[Parcel]] = {}
@@ -87,18 +90,23 @@ class Worker:
         for lane, parcels in lanes.items():
             self._lanes[lane] = task = asyncio.create_task(self._serve(parcels))
             task.add_done_callback(partial(self._free, lane))
+        return len(lanes)
 
     def _free(self, lane: Lane, _: asyncio.Task[None]) -> None:
         del self._lanes[lane]
         self.wake()
 
-    async def _wait(self) -> None:
-        """Until something is due that can be handed out, or somebody wakes the worker."""
+    async def _wait(self, *, idle: bool) -> None:
+        """Until something is due that can be handed out, or somebody wakes the worker.
+
+        *idle*: what was due just now was somebody else's to take, so it is not asked for at once again.
+        """
         while not self._woken.is_set():
             full = sum(lane[0] == "email" for lane in self._lanes) >= _MAILS
             due = None if full else await self._ledger.next_due_seconds(list(self._lanes))
-            if due == 0:
+            if due == 0 and not idle:
                 return
+            idle, due = False, max(due, _BREATH_SECONDS) if due is not None else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_seconds if due is None else min(due, self._poll_seconds)):
                     await self._woken.wait()
