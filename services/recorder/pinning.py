@@ -11,6 +11,7 @@ from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Manifest
 from recorder.resources import LONGEST, Resources
 from recorder.toolport.port import Operation
+from takeback.extension import EXTENSION
 from takeback.messages.entry import Unresolved
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def difference(pinned: Mapping[str, Any], seen: Operation | None) -> str:
     """What of a pinned definition no longer holds, in words for whoever is asked (J15)."""
     if seen is None:
         return "its tool server no longer has it"
-    was, is_ = pinned.get("manifest"), seen.definition.get("manifest")
+    was, is_ = _manifest_in(pinned), _manifest_in(seen.definition)
     if was is not None and is_ is not None and was["hash"] == is_["hash"]:
         tools = [name for name, pin in was["tools"].items() if is_["tools"].get(name) != pin]
         if tools:
@@ -72,3 +73,8 @@ def difference(pinned: Mapping[str, Any], seen: Operation | None) -> str:
         if pinned.get(name) != seen.definition.get(name)
     ]
     return f"its {', '.join(parts)} changed" if parts else "its definition changed"
+
+
+def _manifest_in(definition: Mapping[str, Any]) -> Any:
+    part = (definition.get("_meta") or {}).get(EXTENSION)
+    return part.get("manifest") if isinstance(part, Mapping) else None

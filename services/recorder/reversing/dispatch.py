@@ -153,7 +153,7 @@ class Dispatch:
         self, port: ToolPort, token: str, claim: Claim, names: Mapping[str, str], *, resumed: bool
     ) -> UndoAnswer:
         fields = list(claim.fields) if claim.fields is not None else None
-        if isinstance(port, SelfMade):
+        if isinstance(port, SelfMade) and port.made(token):
             expected = {name: wanted.version for name, wanted in claim.expected.items() if not wanted.any_version}
             return await port.compensate(
                 token,

@@ -11,6 +11,7 @@ from recorder.manifest import evaluation, expressions
 from recorder.manifest.checking import Checked, steps_of
 from recorder.manifest.evaluation import ABSENT, State, Target
 from recorder.manifest.expressions import ExpressionFailed
+from recorder.manifest.model import Manifest
 from recorder.manifest.model import Operation as Manifested
 from recorder.prepared import Prepared, ReadRecord
 from recorder.toolport.looking import Looking, Unreadable, view_of
@@ -30,6 +31,8 @@ Json = dict[str, Any]
 Reach = Callable[[str], Awaitable[ToolPort]]
 """The port to another tool server of the campaign, for a way back that leads over it."""
 
+_OWN: Final = "(manifest)"
+"""Stands where a server would name its undo tool: the port has one, the server does not."""
 _UNCLEAR: Final = "it was not clear from the answer what happened"
 
 
@@ -54,8 +57,8 @@ class ManifestPort:
                 for operation in described.operations
                 if not self._hidden(operation.name)
             ],
-            undo_tool=described.undo_tool or "manifest",
-            observe_tool=described.observe_tool or "manifest",
+            undo_tool=described.undo_tool or _OWN,
+            observe_tool=described.observe_tool or _OWN,
             tools={operation.name: operation.input_schema for operation in described.operations},
         )
 
@@ -65,28 +68,22 @@ class ManifestPort:
 
     def _declared(self, operation: Operation, found: Mapping[str, Operation]) -> Operation:
         """*operation* with what its manifest declares, pinned with the manifest and with the tools that its undo needs."""
-        definition = {
-            **operation.definition,
-            "_meta": {**(operation.definition.get("_meta") or {}), EXTENSION: declaration_of(self, operation.name)},
-            "manifest": {
-                "hash": self._hash,
-                "tools": {
-                    name: found[name].pin if name in found else None
-                    for name in sorted(steps_of(self._manifest, operation.name))
-                },
-            },
+        tools = {
+            name: found[name].pin if name in found else None
+            for name in sorted(steps_of(self._manifest, operation.name))
         }
+        part = {
+            **declaration_of(self._manifest, operation.name),
+            "manifest": {"hash": self._hash, "tools": tools},
+        }
+        meta = {**(operation.definition.get("_meta") or {}), EXTENSION: part}
+        definition = {**operation.definition, "_meta": meta}
         return replace(
             operation,
             declaration=read_definition(definition["_meta"]),
             definition=definition,
             pin=pin_of(definition),
         )
-
-    @property
-    def manifest(self) -> Any:
-        """The manifest's model."""
-        return self._manifest
 
     # --- call -------------------------------------------------------------------------------------------------------------
 
@@ -284,6 +281,9 @@ class ManifestPort:
             idempotency_key=idempotency_key, deadline=deadline,
         )  # fmt: skip
 
+    def made(self, token: str) -> bool:
+        return token_of(token) is not None
+
     async def compensate(
         self,
         token: str,
@@ -297,11 +297,7 @@ class ManifestPort:
         deadline: float,
     ) -> UndoAnswer:
         kept = token_of(token)
-        if kept is None:  # the server's own: it keeps its answers, so asking again is safe
-            return await self._inner.undo(
-                token, if_version=next(iter(expected.values()), None), force=force, fields=fields,
-                idempotency_key=idempotency_key, deadline=deadline,
-            )  # fmt: skip
+        assert kept is not None, "a token of the server's own"
         looking = Looking(self._manifest, self._inner, self._reach, deadline)
         unwinding = Unwinding(self._manifest, looking, kept, names, fields, force=force)
         return await (unwinding.looked() if resumed else unwinding.run(expected, idempotency_key))
@@ -310,16 +306,16 @@ class ManifestPort:
         await self._inner.close()
 
 
-def declaration_of(port: ManifestPort, name: str) -> Json:
+def declaration_of(manifest: Manifest, name: str) -> Json:
     """What the manifest declares of the operation, as a server would (contract.md)."""
-    operation: Manifested = port.manifest.operations[name]
+    operation = manifest.operations[name]
     template = evaluation.template_of(operation)
     first = operation.changes[0].record if operation.changes else None
     declared: Json = {
         "tier": operation.tier,
         "readOnly": operation.only_reads,
         "versioned": bool(operation.changes),
-        "resource": port.manifest.records[first].uri if first is not None else None,
+        "resource": manifest.records[first].uri if first is not None else None,
         "undo": template.model_dump(mode="json", by_alias=True, exclude_none=True),
         "money": None if operation.money is None else operation.money.model_dump(),
         "secret": list(operation.secret),

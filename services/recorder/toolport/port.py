@@ -164,6 +164,10 @@ class SelfMade(Protocol):
         """Run *operation* once, read the records after it, and declare what came of it."""
         ...
 
+    def made(self, token: str) -> bool:
+        """Whether *token* is of this port's own making, and not the server's."""
+        ...
+
     async def compensate(
         self,
         token: str,
