@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.async_api import Error, Locator, Page
 
-from takeback.toolserver import InDoubt, OperationError
+from takeback.toolserver import OperationError
 
 LOAD_MS = 20_000
 """How long a page may take to come."""
@@ -15,10 +15,14 @@ class NotOnScreen(OperationError):
 
 
 class Screen:
-    """A tab, which is closed by whoever opened it. *patience_ms*: how long something may take to appear on its page."""
+    """A tab while one thing is done in it. *patience_ms*: how long something may take to appear on its page.
+
+    `acted` becomes true with the one click that changes something: from then on nothing that goes wrong is a refusal.
+    """
 
     def __init__(self, tab: Page, patience_ms: int) -> None:
         self.tab = tab
+        self.acted = False
         self._patience_ms = patience_ms
 
     async def open(self, path: str) -> None:
@@ -47,35 +51,19 @@ class Screen:
 
     async def click(self, looked_for: Locator, what: str) -> None:
         """Click on what changes nothing: a link, a menu, a field. Raises `NotOnScreen`."""
-        found = await self.one(looked_for, what)
-        try:
-            await found.click(timeout=self._patience_ms)
-        except Error as error:
-            raise NotOnScreen(f"The {what} on {self._here} cannot be clicked. Nothing was changed.") from error
+        await (await self.one(looked_for, what)).click(timeout=self._patience_ms)
 
     async def fill(self, looked_for: Locator, what: str, text: str) -> None:
         """Type *text* into a field. Raises `NotOnScreen`."""
-        found = await self.one(looked_for, what)
-        try:
-            await found.fill(text, timeout=self._patience_ms)
-        except Error as error:
-            raise NotOnScreen(f"The {what} on {self._here} takes no text. Nothing was changed.") from error
+        await (await self.one(looked_for, what)).fill(text, timeout=self._patience_ms)
 
     async def submit(self, looked_for: Locator, what: str) -> None:
-        """The one click that changes something, and the page that answers it.
-
-        Raises `NotOnScreen` while nothing has happened yet, and `InDoubt` from then on: no page came after the click.
-        """
+        """The one click that changes something, and the page that answers it. Raises `NotOnScreen`."""
         button = await self.one(looked_for, what)
-        try:
-            await button.click(trial=True, timeout=self._patience_ms)
-        except Error as error:
-            raise NotOnScreen(f"The {what} on {self._here} cannot be clicked. Nothing was changed.") from error
-        try:
-            async with self.tab.expect_navigation(timeout=LOAD_MS, wait_until="domcontentloaded"):
-                await button.click(timeout=self._patience_ms)
-        except Error as error:
-            raise InDoubt(f"the {what} was clicked, and no page came after it") from error
+        await button.click(trial=True, timeout=self._patience_ms)
+        self.acted = True
+        async with self.tab.expect_navigation(timeout=LOAD_MS, wait_until="domcontentloaded"):
+            await button.click(timeout=self._patience_ms)
 
     async def says(self, looked_for: Locator) -> str:
         """What the application tells of itself, such as an alert; empty where it tells nothing."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypedDict
+from urllib.parse import urlsplit
 
-from playwright.async_api import BrowserContext, Locator
+from playwright.async_api import BrowserContext, Error, Locator, Page
 
 from examples.browser.screen import NotOnScreen, Screen
 from takeback.toolserver import InDoubt, OperationError
@@ -37,6 +39,7 @@ class Wiki:
         self._browser = browser
         self._patience_ms = patience_ms
         self._hands = asyncio.Lock()
+        self._tab: Page | None = None
 
     # --- what can be seen ---
 
@@ -133,12 +136,23 @@ class Wiki:
 
     @asynccontextmanager
     async def _screen(self) -> AsyncIterator[Screen]:
+        """The tab. What the browser cannot do is a refusal, unless the click that changes something was made."""
         async with self._hands:
-            tab = await self._browser.new_page()
+            screen: Screen | None = None
             try:
-                yield Screen(tab, self._patience_ms)
+                if self._tab is None or self._tab.is_closed():
+                    self._tab = await self._browser.new_page()
+                screen = Screen(self._tab, self._patience_ms)
+                yield screen
+            except Error as error:
+                told = error.message.splitlines()[0]
+                if screen is not None and screen.acted:
+                    raise InDoubt(f"it was clicked, and then the browser said: {told}") from error
+                raise NotOnScreen(f"The browser says: {told} Nothing was changed.") from error
             finally:
-                await tab.close()
+                # What was typed and not saved would stand in the way of the next page.
+                if sys.exception() is not None and self._tab is not None:
+                    await self._tab.close()
 
     async def _made(self, screen: Screen, message: str) -> Change:
         change = await self._change(screen, message)
@@ -150,7 +164,8 @@ class Wiki:
         """The commit that the last click made. Raises `OperationError` where the wiki says that it made none."""
         await _refusal(screen)
         try:
-            await screen.open(CHANGELOG)
+            if urlsplit(screen.tab.url).path != CHANGELOG:
+                await screen.open(CHANGELOG)
             row = await screen.one(_row(screen, message), "change in the changelog")
             link = await screen.one(row.get_by_role("link", name=REVISION), "revision in the changelog")
         except NotOnScreen:
