@@ -129,7 +129,7 @@ async def mcp_lab(servers: Backend, databases: Databases, redis_url: str, folder
     nats = servers.nats(folder / "nats")
     await nats.start()
     environ = lab_environ(
-        database, nats.url, redis_url, folder, TAKEBACK_ALLOW_COMMANDS="1", TAKEBACK_FORWARD_DEADLINE_SECONDS="5"
+        database, nats.url, redis_url, folder, TAKEBACK_ALLOW_COMMANDS="1", TAKEBACK_FORWARD_DEADLINE_SECONDS="3"
     )
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, databases.drop, database)
