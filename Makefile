@@ -19,7 +19,7 @@ run: setup ## Start everything with embedded servers on data/ (DATA=…); prints
 demo: setup ## Play both stories against the running stack, or one started for the time being
 	$(BIN)/takeback demo --data $(DATA) $(ARGS)
 
-test: setup ## Run the tests, against real servers that they start themselves
+test: setup .venv/.otterwiki ## Run the tests, against real servers that they start themselves
 	$(BIN)/pytest $(ARGS)
 
 check: setup verify ## Format, lint, types, layers, and generated files
@@ -45,12 +45,13 @@ format: setup ## Format the code
 	$(BIN)/ruff check --fix .
 
 requirements: setup ## Resolve pyproject.toml into the hashed requirements files
-	$(COMPILE) --output-file=requirements.txt pyproject.toml
-	$(COMPILE) --extra=embedded --extra=dev --constraint=requirements.txt --output-file=requirements-dev.txt pyproject.toml
+	$(COMPILE) --all-build-deps --output-file=requirements.txt pyproject.toml
+	$(COMPILE) --all-build-deps --extra=embedded --extra=dev --constraint=requirements.txt --output-file=requirements-dev.txt pyproject.toml
+	$(COMPILE) --output-file=examples/browser/otterwiki.txt examples/browser/otterwiki.in
 
 # Hashes of the public index's files, and no host's name: the files are the same wherever they come from.
 COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
-	--strip-extras --all-build-deps --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+	--strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .venv/.requirements: requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Takeback needs Python 3.11; $(PYTHON) is " + sys.version.split()[0] + ". Name one: make PYTHON=/path/to/python3.11" if sys.version_info[:2] != (3, 11) else 0)'
@@ -60,4 +61,10 @@ COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet
 
 .venv/.takeback: .venv/.requirements pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The wiki of examples/browser is somebody else's application: it pins its libraries, and gets them where they are alone.
+.venv/.otterwiki: examples/browser/otterwiki.txt | .venv/.requirements
+	$(PYTHON) -m venv --clear .venv/otterwiki
+	.venv/otterwiki/bin/pip install --quiet --require-hashes -r examples/browser/otterwiki.txt
 	@touch $@
