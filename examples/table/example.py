@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 
 import nats
 
-from examples.opening import CampaignPlan, open_campaign, pool, register
+from examples.hosting import serving
+from examples.opening import CampaignPlan, open_campaign, pool, register, write_notes
 from examples.table.game import Game
 from examples.table.server import game_server
+from examples.table.web.screens import Screens
 from takeback.example import Guide, Installation
 
 OWNER = "gm"
@@ -37,18 +39,25 @@ async def game_table(installation: Installation) -> AsyncIterator[Guide]:
         try:
             service = await game_server(connections).serve_nats(bus, SUBJECT)
             await register(installation, PLAN, {"table": {"transport": "nats", "subject": SUBJECT}})
-            yield _guide(installation, campaign)
+            screens = Screens(connections, installation.urls.http, campaign, PLAYERS, installation.token)
+            async with serving(screens.application()) as [at]:
+                write_notes(installation.folder.path, {"table": at})
+                try:
+                    yield _guide(installation, campaign, at)
+                finally:
+                    await screens.close()
             await service.close()
         finally:
             await bus.close()
 
 
-def _guide(installation: Installation, campaign: str) -> Guide:
+def _guide(installation: Installation, campaign: str, screens: str) -> Guide:
     return Guide(
         title=PLAN.name,
         look={
             "campaign": f"{installation.urls.http}/v1/campaigns/{campaign}",
             "live stream": f"{installation.urls.http}/v1/campaigns/{campaign}/stream",
+            "players' screens": f"{screens}/PLAYER/ADVENTURE  (players: {', '.join(PLAYERS)})",
         },
         tokens={f"{OWNER} (owner)": installation.token(OWNER), "mira": installation.token("mira")},
     )

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,23 +18,30 @@ from tests.servers import Databases
 START_SECONDS = 40
 
 
-@pytest.fixture(scope="session")
-def installation(migrated_databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """The stack, running until the last story has been played; its PostgreSQL is the tests' own, already migrated."""
-    folder = DataFolder(tmp_path_factory.mktemp("stories") / "data")
-    command = [sys.executable, "-m", "takeback", "serve", "--data", str(folder.path), "--port", "0"]
+@contextmanager
+def running_installation(databases: Databases, folder: Path) -> Iterator[Installation]:
+    """A stack in a process of its own on *folder*; its PostgreSQL is the tests' own, already migrated."""
+    data = DataFolder(folder / "data")
+    command = [sys.executable, "-m", "takeback", "serve", "--data", str(data.path), "--port", "0"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("TAKEBACK_")}
-    environ["TAKEBACK_POSTGRES_URL"] = database = migrated_databases.create()
+    environ["TAKEBACK_POSTGRES_URL"] = database = databases.create()
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         try:
-            _wait_until_ready(server, folder)
-            urls = folder.urls()
+            _wait_until_ready(server, data)
+            urls = data.urls()
             assert urls is not None
-            yield Installation(folder, urls, {})
+            yield Installation(data, urls, {})
         finally:
             server.terminate()
             server.communicate(timeout=30)
-            migrated_databases.drop(database)
+            databases.drop(database)
+
+
+@pytest.fixture(scope="session")
+def installation(migrated_databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """The stack, running until the last story has been played."""
+    with running_installation(migrated_databases, tmp_path_factory.mktemp("stories")) as installation:
+        yield installation
 
 
 @pytest.fixture

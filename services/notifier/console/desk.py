@@ -186,10 +186,12 @@ def environment() -> Environment:
         "state_icon": words.state_icon,
         "state_word": words.state_word,
         "spaced": words.spaced,
+        "span": words.span,
     }
     made.globals |= {
         "tiers": words.TIERS,
         "why_not": words.WHY_NOT,
+        "plain_details": words.PLAIN_DETAILS,
         "sources": words.SOURCES,
         "categories": words.CATEGORIES,
         "lapsed": words.LAPSED,

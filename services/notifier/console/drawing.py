@@ -34,10 +34,15 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The graph; *hidden* default links are left out because they would be a carpet."""
+    """The graph; *left* is where it begins, *links* are those that are drawn, in order of their entries.
+
+    *hidden* default links are left out because they would be a carpet.
+    """
 
     dots: Sequence[Dot]
     arcs: Sequence[Arc]
+    links: Sequence[Mapping[str, Any]]
+    left: int
     height: int
     hidden: int
 
@@ -57,7 +62,10 @@ def graph(entries: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, Any
     hide = defaults > _FEW_DEFAULTS and not all_links
     drawn = [link for link in surest.values() if not (hide and link["source"] == "default")]
     drawn.sort(key=lambda link: -STRENGTH.index(link["source"]))  # the surest are drawn last, on top
+    widest = max((place[link["entry"]] - place[link["dependsOn"]] for link in drawn), default=0)
     return Picture(
+        links=sorted(drawn, key=lambda link: (place[link["entry"]], place[link["dependsOn"]])),
+        left=LEFT - round(0.76 * _out(widest)) - 10,
         dots=[Dot(entry, TOP + ROW * number) for number, entry in enumerate(entries)],
         arcs=[_arc(link, place, label) for link in drawn],
         height=TOP * 2 + ROW * max(len(entries) - 1, 0),
@@ -71,10 +79,14 @@ def widths(values: Sequence[float], most: float | None = None) -> list[float]:
     return [round(100 * value / top, 2) if top else 0.0 for value in values]
 
 
+def _out(rows: int) -> int:
+    return min(26 + 16 * rows, _WIDEST)
+
+
 def _arc(link: Mapping[str, Any], place: Mapping[str, int], label: Mapping[str, str]) -> Arc:
     later, earlier = place[link["entry"]], place[link["dependsOn"]]
     below, above = TOP + ROW * later, TOP + ROW * earlier
-    out = LEFT - min(22 + 14 * (later - earlier), _WIDEST)
+    out = LEFT - _out(later - earlier)
     return Arc(
         id=link["id"],
         source=link["source"],

@@ -45,10 +45,10 @@ STATES: dict[str, tuple[str, str]] = {
 """The icon and the word of every state: they are told apart without colour."""
 
 TIERS = {
-    "critical": "critical: hard to live with",
-    "high": "high",
-    "medium": "medium",
-    "low": "low",
+    "critical": "critical impact",
+    "high": "high impact",
+    "medium": "medium impact",
+    "low": "low impact",
 }
 WHY_NOT = {
     "declared": "its tool says that it cannot be undone",
@@ -56,6 +56,11 @@ WHY_NOT = {
     "unknown": "nobody has declared how",
     "failed": "it was never carried out",
 }
+PLAIN_DETAILS = (
+    "The tool server declares that it cannot be undone.",
+    "Nobody has declared how it could be undone.",
+)
+"""What a plan says where nothing but the reason is known: the reason's own words are enough."""
 SOURCES = {
     "declared": "the tool server declared it",
     "host": "given with the call",

@@ -40,12 +40,13 @@ async def _propose(visit: Visit) -> Response:
     plan = await visit.api.post(f"/v1/campaigns/{campaign}/plans", target or {"entries": visit.form.get("entry", [])})
     if not visit.wants_part:
         return visit.go(f"/console/plans/{plan['id']}", "proposed")
-    run = visit.field("back")
+    run, entries = visit.field("back"), await visit.api.entries(_mentioned(plan))
     return visit.render(
         "parts/undo.html",
         plan=plan,
-        entries=await visit.api.entries(_mentioned(plan)),
+        entries=entries,
         choice=needs_choice(plan),
+        left=_left(plan, entries),
         run=web.checked_id(run) if run else None,
     )
 
@@ -66,6 +67,7 @@ async def _one(visit: Visit) -> Response:
         campaign=campaign,
         plan=plan,
         entries=entries,
+        left=_left(plan, entries) if plan["status"] == "proposed" else len(plan["steps"]),
         consequences=consequences,
         untouched={step["entry"]: untouched_fields(step, entries.get(step["entry"])) for step in plan["steps"]},
         open=plan["status"] == "proposed",
@@ -146,6 +148,11 @@ async def _document(visit: Visit) -> Response:
         await visit.api.get(f"/v1/plans/{plan}/record"),
         headers={"Content-Disposition": f'attachment; filename="reversal-record-{plan}.json"'},
     )
+
+
+def _left(plan: Document, entries: dict[str, Document]) -> int:
+    """How many steps there is still something to do for."""
+    return sum(entries.get(step["entry"], {}).get("status") != "reverted" for step in plan["steps"])
 
 
 def _mentioned(plan: Document) -> list[str]:

@@ -79,6 +79,7 @@ async def _timeline(visit: Visit) -> Response:
         campaign=await campaign_of(visit, found["campaign"]),
         run=found,
         turns=turns_of(page["items"], with_latest=newest),
+        labels={entry["id"]: entry["label"] for entry in page["items"]},
         following=page.get("next"),
         newest=newest,
     )
@@ -107,12 +108,13 @@ async def _graph(visit: Visit) -> Response:
     every = visit.query("links") == "all"
     shown = {entry["id"] for entry in entries}
     links = [link for link in drawn["links"] if link["entry"] in shown and link["dependsOn"] in shown]
+    picture = drawing.graph(entries, links, all_links=every)
     return visit.render(
         "graph.html",
         campaign=await campaign_of(visit, found["campaign"]),
         run=found,
-        picture=drawing.graph(entries, links, all_links=every),
-        links=[link for link in links if link["source"] != "default" or every],
+        picture=picture,
+        links=[link for link in picture.links if link["source"] != "default" or every],
         entries={entry["id"]: entry for entry in entries},
         every=every,
         skip=skip,
