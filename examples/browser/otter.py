@@ -21,7 +21,7 @@ REPOSITORY = "{pages}"
 SQLALCHEMY_DATABASE_URI = "sqlite:///{database}"
 SECRET_KEY = "{secret}"
 AUTH_METHOD = "PROXY_HEADER"
-READ_ACCESS = WRITE_ACCESS = "APPROVED"
+READ_ACCESS = WRITE_ACCESS = "ANONYMOUS"
 SEND_FILE_MAX_AGE_DEFAULT = 3600
 """
 _READY = re.compile(rb"Running on (http://127\.0\.0\.1:\d+)")

@@ -57,10 +57,11 @@ Python's `snake_case` arguments are `camelCase` on the wire (`dealId`), in the r
 '''
 
 from takeback.toolserver.call import Call
+from takeback.toolserver.calling import InDoubt
 from takeback.toolserver.errors import OperationError
 from takeback.toolserver.operation import Operation
 from takeback.toolserver.record import Record, Tx
 from takeback.toolserver.server import ToolServer
 from takeback.toolserver.store import PostgresStore
 
-__all__ = ["Call", "Operation", "OperationError", "PostgresStore", "Record", "ToolServer", "Tx"]
+__all__ = ["Call", "InDoubt", "Operation", "OperationError", "PostgresStore", "Record", "ToolServer", "Tx"]

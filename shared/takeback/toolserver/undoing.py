@@ -106,7 +106,7 @@ class _Undoing:
         if found.state == "never":
             return {"outcome": "failed", "detail": "Its key was given up when somebody asked what became of it."}
         if found.state == "claimed":
-            raise InDoubt("an earlier undo with this key never said how it ended")
+            raise InDoubt("an undo with this key was begun, and has not said how it ended")
         answer: Json = found.answer
         return answer
 
