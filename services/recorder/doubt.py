@@ -21,7 +21,7 @@ from recorder.journal.vault import CampaignKeys, Vault
 from recorder.resources import Resources
 from recorder.servers import PinnedOperation, Servers
 from recorder.settling import Proof, proof_in
-from recorder.toolport.port import ToolPortError
+from recorder.toolport.port import SelfMade, ToolPortError
 from takeback.auth import Caller
 from takeback.authority import authority_over
 from takeback.errors import Problem, human_required, not_found
@@ -106,6 +106,8 @@ class Doubts:
             if not operation.can_observe:
                 return False
             port = await self._servers.port(stored.campaign, kept["server"])
+            if operation.manifest is not None and isinstance(port, SelfMade):
+                return await self._looked_up(stored, operation, port)
             resource = _changed(stored)
             seen = await port.observe(resource, entry=stored.id, deadline=_OBSERVE_SECONDS)
         except (Problem, ToolPortError) as error:
@@ -121,6 +123,24 @@ class Doubts:
         await self._write(
             stored, keys, operation, proof.step, taken, result, {"detail": proof.detail, "settledBy": proof.by}
         )
+        return True
+
+    async def _looked_up(self, stored: StoredEntry, operation: PinnedOperation, port: SelfMade) -> bool:
+        """An ordinary server keeps no answers: its records stand exactly as foretold, or nothing is proven."""
+        kept = stored.entry
+        keys = await self._vault.keys(stored.campaign)
+        snapshot = keys.unseal_fields(stored.id, "snapshot", kept["snapshot"])
+        if not isinstance(snapshot, dict):
+            return False
+        arguments = keys.unseal_fields(stored.id, "arguments", kept["arguments"])
+        found = await port.look_up(kept["operation"], arguments, snapshot, deadline=_OBSERVE_SECONDS)
+        if found is None:
+            return False
+        resources = Resources(_changed(stored), tuple(_used(stored)))
+        seen = Snapshot.of(snapshot)
+        taken = intake.committed(found.meta, operation.declaration, resources, seen, None, stored.created_at)
+        told = {"detail": "Its records stand exactly as the call was to leave them.", "settledBy": "record"}
+        await self._write(stored, keys, operation, "commit", taken, None, told)
         return True
 
     async def resolve(self, entry: str, caller: Caller, wanted: ResolutionRequest) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from recorder.prepared import Prepared
+from recorder.prepared import Prepared, ReadRecord
 from recorder.resources import Resources
 from takeback.extension import EXTENSION, Declared, DeclaredResult, Observation, UndoOffer, read_result
 from takeback.messages.entry import Before, Effect, FieldChange, Unresolved
@@ -71,11 +71,15 @@ def _state(seen: Observation) -> dict[str, Any]:
 
 def _beside(prepared: Prepared) -> dict[str, Any]:
     """The other records and the findings: whoever goes on after a crash has them too (J2)."""
-    others = [
-        {"resource": record.resource, **({"failure": record.failure} if record.seen is None else _state(record.seen))}
-        for record in prepared.records[1:]
-    ]
-    return {name: value for name, value in (("others", others), ("reads", prepared.reads)) if value}
+    why = prepared.records[0].why if prepared.records else None
+    beside = {"why": why, "others": [_other(record) for record in prepared.records[1:]], "reads": prepared.reads}
+    return {name: value for name, value in beside.items() if value}
+
+
+def _other(record: ReadRecord) -> dict[str, Any]:
+    if record.seen is None:
+        return {"resource": record.resource, "failure": record.failure}
+    return {"resource": record.resource, **_state(record.seen), **({"why": record.why} if record.why else {})}
 
 
 def expected_undo(declared: Declared) -> UndoOffer:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from recorder.manifest import evaluation
+from recorder.manifest import Checked, evaluation
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Manifest
 from recorder.resources import LONGEST, Resources
-from recorder.toolport.port import Operation
+from recorder.toolport.port import OWN, Operation
 from takeback.extension import EXTENSION
 from takeback.messages.entry import Unresolved
 
@@ -54,6 +54,14 @@ def resources_in(manifest: Manifest, name: str, arguments: Mapping[str, Any]) ->
         unresolved.append(Unresolved(field="resource", reason=f"the resource is longer than {LONGEST} characters"))
         changes = None
     return Resources(changes, tuple(dict.fromkeys(use for use in uses if len(use) <= LONGEST)), tuple(unresolved))
+
+
+def can_preview(name: str, tool: str | None, checked: Checked | None) -> bool:
+    """Whether what a call would do can be shown: by the server's own dry run, or because its manifest foretells it (P7)."""
+    operation = None if checked is None else checked.manifest.operations.get(name)
+    if operation is not None:
+        return operation.foretells
+    return tool is not None and tool != OWN
 
 
 def difference(pinned: Mapping[str, Any], seen: Operation | None) -> str:

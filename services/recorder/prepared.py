@@ -10,11 +10,12 @@ from takeback.extension import Observation, UndoTemplate
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """A record before a call: as it was read, or why it could not be."""
+    """A record before a call: as it was read, or why it could not be. *why*: it is there and cannot be given back."""
 
     resource: str
     seen: Observation | None = None
     failure: str | None = None
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

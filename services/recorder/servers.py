@@ -15,7 +15,7 @@ from nats.aio.client import Client as NatsClient
 from recorder.campaigns import Campaigns
 from recorder.journal import Journal, NewRecord, Unit
 from recorder.manifest import BadManifest, Checked, Finding, against, read_manifest
-from recorder.pinning import difference, narrowed, resources_in
+from recorder.pinning import can_preview, difference, narrowed, resources_in
 from recorder.resources import Resources, resources_of
 from recorder.settings import Settings
 from recorder.toolport import open_port
@@ -372,7 +372,7 @@ def _pinned(server: str, operation: Operation, described: Description, checked: 
         source=_source(operation.name, checked, declared=operation.declaration.declared),
         exercised=False,
         can_observe=described.observe_tool is not None,
-        can_preview=described.preview_tool is not None,
+        can_preview=can_preview(operation.name, described.preview_tool, checked),
         can_undo=described.undo_tool is not None,
     )
 
@@ -394,7 +394,7 @@ def _read(row: asyncpg.Record, tools: dict[str, Any], checked: Checked | None) -
         source=row["source"],
         exercised=row["exercised"],
         can_observe=tools["observeTool"] is not None,
-        can_preview=tools["previewTool"] is not None,
+        can_preview=can_preview(row["operation"], tools["previewTool"], checked),
         can_undo=tools["undoTool"] is not None,
         definition=definition,
         manifest=checked if row["source"] == "manifest" else None,

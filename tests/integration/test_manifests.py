@@ -11,9 +11,9 @@ import yaml
 
 from takeback.errors import Problem
 from takeback.messages.campaign import McpHttp
-from takeback.messages.entry import ResolutionRequest
+from takeback.messages.entry import PreviewRequest, ResolutionRequest
 from tests.integration.manifest_lab import ManifestLab, manifest_lab, served
-from tests.integration.reversals_lab import OWNER, eventually, outcomes
+from tests.integration.reversals_lab import AGENT, OWNER, eventually, outcomes
 from tests.servers import Backend, Databases, Server
 from tests.servers_lab.pantry import MANIFEST, Pantry, pantry_server
 
@@ -257,6 +257,31 @@ async def test_an_undo_that_was_lost_on_its_way_stays_in_doubt_until_a_person_se
     )
     assert (await lab.entry(entry)).status == "committed"
     assert await lab.back(entry) == ["reverted"]
+
+
+async def test_a_call_whose_answer_was_lost_is_settled_by_its_records_and_can_be_taken_back(
+    lab: ManifestLab, pantry: Pantry
+) -> None:
+    """J7: with the state before from the journal."""
+    pantry.lose = "done"
+    with pytest.raises(Problem) as doubt:
+        await lab.ask("write_note", path="/a", text="rubbish")
+    assert doubt.value.slug == "in-doubt"
+    pantry.lose = None
+    entry = doubt.value.extra["entry"]["id"]
+
+    assert await lab.recorder.calls.doubts.settle_one(entry)
+    assert (await lab.entry(entry)).undo.kind == "compensate"
+    assert await lab.back(entry) == ["reverted"]
+    assert pantry.notes["/a"] == "alpha"
+
+
+async def test_what_a_manifest_foretells_is_shown_before_the_call(lab: ManifestLab, pantry: Pantry) -> None:
+    """P7: nothing is sent."""
+    wanted = PreviewRequest(server="pantry", operation="write_note", arguments={"path": "/a", "text": "new"})
+    shown = await lab.recorder.calls.previews.preview(lab.run, AGENT, wanted)
+    assert shown["effect"]["changes"] == [{"field": "text", "old": "alpha", "new": "new"}]
+    assert pantry.writes == []
 
 
 async def _settled(lab: ManifestLab, entry: str) -> bool:

@@ -222,7 +222,10 @@ operations:
     window: P30D
     reads: has(arguments.dryRun) && arguments.dryRun
     fails: result.text.startsWith('Error')
-    changes: {record: note, keys: {path: "${canonical(arguments.path)}"}}
+    changes:
+      record: note
+      keys: {path: "${canonical(arguments.path)}"}
+      leaves: {text: "${arguments.text}"}
     undo:
       - when: before.exists
         steps:

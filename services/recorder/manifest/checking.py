@@ -220,6 +220,10 @@ def _operation(manifest: Manifest, place: Place, operation: Operation) -> Iterat
         names.append(change.name)
         if change.new and not _mentions(change, "result"):
             yield (*at, "new"), "its key does not come from the result, so the record can be read before the call"
+        foretelling = {"arguments", "reads", "records", "before", "keys", "item"}
+        yield from _names((*at, "leaves"), expressions.expressions_in(change.leaves), foretelling)
+        if change.foretells and change.new:
+            yield (*at, "leaves"), "a record whose key comes from the result is not known before it"
         if not change.new and _mentions(change, "result"):
             yield (
                 at,

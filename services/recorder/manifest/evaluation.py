@@ -205,6 +205,37 @@ def record_named(manifest: Manifest, resource: str) -> tuple[str, Json] | None:
     return None
 
 
+def foretold(operation: Operation, targets: Sequence[Target], scope: Scope) -> list[Target] | None:
+    """The records as the call is to leave them, in `after`; None where its manifest does not say. Raises `ExpressionFailed`."""
+    if not operation.foretells:
+        return None
+    left: list[Target] = []
+    for target in targets:
+        template = operation.changes[target.change].leaves
+        fields = expressions.fill(template, {**scope, **target_scope(target)})
+        if fields is not None and not isinstance(fields, dict):
+            raise ExpressionFailed(str(template), "what is left of a record is a map, or null")
+        left.append(replace(target, after=ABSENT if fields is None else State(True, None, fields)))
+    return left
+
+
+def is_left_as(foretold: Target, now: Target) -> bool:
+    """Whether the record stands exactly as foretold, and otherwise than before: then the call has happened (J7)."""
+    assert foretold.after is not None
+    after = now.after
+    same = after is not None and (after.exists, after.fields) == (foretold.after.exists, foretold.after.fields)
+    return same and now.failure is None and now.changed
+
+
+def effects_of(manifest: Manifest, operation: Operation, targets: Sequence[Target]) -> list[Json]:
+    """The effects on *targets*, whose states before and after are known or foretold."""
+    return [
+        _effect(manifest.records[target.record], target, operation, first=index == 0)
+        for index, target in enumerate(targets)
+        if target.changed
+    ]
+
+
 # --- the way back -----------------------------------------------------------------------------------------------------
 
 

@@ -170,7 +170,8 @@ Branches = Annotated[list[Branch], BeforeValidator(_listed)]
 class Change(Part):
     """A record that a call changes, or one for each value of *each*, which is named ``item``.
 
-    *new*: the record's key is known only from the result, and before the call there was no such record.
+    *new*: the record's key is known only from the result, and before the call there was no such record. *leaves*: the
+    fields exactly as the call leaves them, null where the record is gone: what previews show, and what settles a doubt.
     """
 
     as_: Word | None = Field(default=None, alias="as")
@@ -178,7 +179,13 @@ class Change(Part):
     keys: Templates
     each: Cel | None = None
     new: bool = False
+    leaves: Template = None
     undo: Branches | None = None
+
+    @property
+    def foretells(self) -> bool:
+        """Whether it says how its records are left."""
+        return "leaves" in self.model_fields_set
 
     @property
     def name(self) -> str:
@@ -248,6 +255,11 @@ class Operation(Part):
     def only_reads(self) -> bool:
         """Whether it never changes anything, whatever its arguments."""
         return self.reads == "true"
+
+    @property
+    def foretells(self) -> bool:
+        """Whether all that its calls change is known beforehand."""
+        return bool(self.changes) and all(change.foretells for change in self.changes)
 
     @property
     def branches(self) -> list[Branch]:

@@ -16,6 +16,7 @@ from recorder.manifest.model import Operation as Manifested
 from recorder.prepared import Prepared, ReadRecord
 from recorder.toolport.looking import Looking, Unreadable, view_of
 from recorder.toolport.port import (
+    OWN,
     Description,
     NoAnswer,
     Operation,
@@ -25,14 +26,12 @@ from recorder.toolport.port import (
     pin_of,
 )
 from recorder.toolport.unwinding import Unwinding, token_of
-from takeback.extension import EXTENSION, Observation, UndoAnswer, UndoTemplate, read_definition
+from takeback.extension import EXTENSION, Observation, UndoAnswer, UndoTemplate, read_definition, read_effects
 
 Json = dict[str, Any]
 Reach = Callable[[str], Awaitable[ToolPort]]
 """The port to another tool server of the campaign, for a way back that leads over it."""
 
-_OWN: Final = "(manifest)"
-"""Stands where a server would name its undo tool: the port has one, the server does not."""
 _UNCLEAR: Final = "it was not clear from the answer what happened"
 
 
@@ -57,8 +56,9 @@ class ManifestPort:
                 for operation in described.operations
                 if not self._hidden(operation.name)
             ],
-            undo_tool=described.undo_tool or _OWN,
-            observe_tool=described.observe_tool or _OWN,
+            undo_tool=described.undo_tool or OWN,
+            observe_tool=described.observe_tool or OWN,
+            preview_tool=described.preview_tool or OWN,
             tools={operation.name: operation.input_schema for operation in described.operations},
         )
 
@@ -248,7 +248,45 @@ class ManifestPort:
     # --- preview, observe, undo -------------------------------------------------------------------------------------------
 
     async def preview(self, operation: str, arguments: Json, *, deadline: float) -> Preview:
-        return await self._inner.preview(operation, arguments, deadline=deadline)
+        wanted = self._manifest.operations.get(operation)
+        if wanted is None or not wanted.foretells:
+            return await self._inner.preview(operation, arguments, deadline=deadline)
+        prepared = await self.prepare(operation, arguments, deadline=deadline)
+        if prepared.failure is not None:
+            raise Unreadable(f"{prepared.failure}. Nothing was sent.")
+        scope = self._scope(wanted, arguments, prepared.reads, prepared.kept)
+        try:
+            left = evaluation.foretold(wanted, prepared.kept, scope) or []
+        except ExpressionFailed as error:
+            raise Unreadable(f"{error}. Nothing was sent.") from error
+        effects, unresolved = read_effects({"effects": evaluation.effects_of(self._manifest, wanted, left)})
+        return Preview(effects, unresolved)
+
+    async def look_up(
+        self, operation: str, arguments: Json, before: Mapping[str, Any], *, deadline: float
+    ) -> Outcome | None:
+        wanted = self._manifest.operations.get(operation)
+        if wanted is None or not wanted.foretells:
+            return None
+        states = {state["resource"]: state for state in [before, *(before.get("others") or [])]}
+        reads = before.get("reads") or {}
+        targets: list[Target] = []
+        looking = Looking(self._manifest, self._inner, self._reach, deadline)
+        try:
+            for index in range(len(wanted.changes)):
+                scope = self._scope(wanted, arguments, reads, targets)
+                targets += evaluation.targets_of(self._manifest, wanted, index, scope)
+                targets = [_with_before(target, states) for target in targets]
+            scope = self._scope(wanted, arguments, reads, targets)
+            left = evaluation.foretold(wanted, targets, scope)
+            now = [await self._seen(looking, target, "after") for target in targets]
+            if not left or not all(map(evaluation.is_left_as, left, now)):
+                return None
+            scope = self._scope(wanted, arguments, reads, now)
+            meta = evaluation.concluded(self._manifest, self._hash, operation, now, scope, [])
+        except (ExpressionFailed, Unknowable):
+            return None
+        return Outcome({}, meta, False)
 
     async def observe(self, resource: str | None, *, entry: str | None = None, deadline: float) -> Observation:
         named = None if resource is None else evaluation.record_named(self._manifest, resource)
@@ -328,8 +366,24 @@ def observation_of(state: State) -> Observation:
     return Observation(exists=state.exists, version=state.version, fields=state.fields)
 
 
+class Unknowable(Exception):
+    """The journal does not hold the state of a record before the call."""
+
+
+def _with_before(target: Target, states: Mapping[str, Mapping[str, Any]]) -> Target:
+    kept = states.get(target.resource)
+    if kept is None or "failure" in kept:
+        raise Unknowable(target.resource)
+    return replace(target, before=State(kept["exists"], kept["version"], kept["fields"], kept.get("why")))
+
+
 def _records(targets: list[Target]) -> list[ReadRecord]:
     return [
-        ReadRecord(target.resource, None if target.before is None else observation_of(target.before), target.failure)
+        ReadRecord(
+            target.resource,
+            None if target.before is None else observation_of(target.before),
+            target.failure,
+            None if target.before is None else target.before.why,
+        )
         for target in targets
     ]

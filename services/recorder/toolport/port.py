@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from recorder.prepared import Prepared
 from takeback import json
 from takeback.extension import Declared, Observation, UndoAnswer
 from takeback.messages.entry import Effect, Unresolved
+
+OWN: Final = "(manifest)"
+"""Stands where a server would name its undo, observe or preview tool: the port has one, the server does not."""
 
 
 class ToolPortError(Exception):
@@ -162,6 +165,15 @@ class SelfMade(Protocol):
         serial_key: str | None = None,
     ) -> Outcome:
         """Run *operation* once, read the records after it, and declare what came of it."""
+        ...
+
+    async def look_up(
+        self, operation: str, arguments: dict[str, Any], before: Mapping[str, Any], *, deadline: float
+    ) -> Outcome | None:
+        """What the records prove of a call whose outcome nobody heard; None where they prove nothing.
+
+        *before*: the snapshot as the journal keeps it.
+        """
         ...
 
     def made(self, token: str) -> bool:
