@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import asyncpg
+import httpx
 import pytest
 
 from examples.client import Refused
@@ -69,6 +70,17 @@ async def test_a_tool_server_that_would_be_started_as_a_command_is_refused(deplo
     with pytest.raises(Refused) as refused:
         await owner.put(f"/v1/campaigns/{deployed.stage.campaign('deal')}/servers/shell", body)
     assert refused.value.status == 403
+
+
+async def test_the_console_is_the_edges_first_page_and_asks_the_api_behind_it(deployed: Deployed) -> None:
+    """U2: the notifier's pages reach the other services through the edge, as compose tells them."""
+    url = deployed.deployment.url("edge", 8080)
+    token = deployed.stage._installation.token(OWNER)
+    async with httpx.AsyncClient(base_url=url, follow_redirects=True, headers={"Origin": url}) as browser:
+        assert (await browser.get("/")).url.path == "/console/sign-in"
+        page = await browser.post("/console/sign-in/token", data={"token": token})
+        assert page.status_code == 200
+        assert "Acme sales" in (await browser.get("/")).text
 
 
 async def test_the_commands_of_the_page_work_where_it_says(deployed: Deployed) -> None:
