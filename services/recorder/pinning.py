@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from recorder.manifest import Checked, evaluation
+from recorder.manifest import Checked, states
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Manifest
 from recorder.resources import LONGEST, Resources
@@ -22,7 +22,7 @@ def narrowed(pinned: PinnedOperation, arguments: Mapping[str, Any]) -> PinnedOpe
     """*pinned* with what its manifest says of these arguments: the effect may be chosen by one of them."""
     assert pinned.manifest is not None
     operation = pinned.manifest.manifest.operations[pinned.name]
-    if not evaluation.reads_only(operation, arguments):
+    if not states.reads_only(operation, arguments):
         return pinned
     return replace(pinned, declaration=pinned.declaration.model_copy(update={"read_only": True}))
 
@@ -35,19 +35,15 @@ def resources_in(manifest: Manifest, name: str, arguments: Mapping[str, Any]) ->
     uses: list[str] = []
     changes: str | None = None
     for index, use in enumerate(operation.uses):
-        if evaluation.needs(use):
+        if states.needs(use):
             continue
         try:
-            uses += [uri for uri, _, _ in evaluation.named(manifest, use, scope)]
+            uses += [uri for uri, _, _ in states.named(manifest, use, scope)]
         except ExpressionFailed as error:
             unresolved.append(Unresolved(field=f"uses[{index}]", reason=str(error)))
-    if (
-        operation.changes
-        and not evaluation.reads_only(operation, arguments)
-        and not evaluation.needs(operation.changes[0])
-    ):
+    if operation.changes and not states.reads_only(operation, arguments) and not states.needs(operation.changes[0]):
         try:
-            changes = next((uri for uri, _, _ in evaluation.named(manifest, operation.changes[0], scope)), None)
+            changes = next((uri for uri, _, _ in states.named(manifest, operation.changes[0], scope)), None)
         except ExpressionFailed as error:
             unresolved.append(Unresolved(field="resource", reason=str(error)))
     if changes is not None and len(changes) > LONGEST:

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from typing import Any, Final
 
-from recorder.manifest import evaluation, expressions
-from recorder.manifest.evaluation import ABSENT, State
+from recorder.manifest import expressions, states
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Manifest, Read, UndoStep
+from recorder.manifest.states import ABSENT, State
 from recorder.toolport.port import Outcome, ToolPort, ToolPortError
 from takeback import json
 
@@ -60,7 +60,7 @@ class Looking:
                 there, scope[step.id or "value"] = await self.look(step, scope)
                 if not there:
                     return ABSENT
-            return evaluation.state_of(record, scope)
+            return states.state_of(record, scope)
         except ExpressionFailed as error:
             raise Unreadable(str(error)) from error
 

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from recorder.manifest import evaluation, expressions
+from recorder.manifest import expressions, restoring, states, ways
 from recorder.manifest.checking import Checked, steps_of
-from recorder.manifest.evaluation import ABSENT, State, Target
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Manifest
 from recorder.manifest.model import Operation as Manifested
+from recorder.manifest.states import ABSENT, State, Target
 from recorder.prepared import Prepared, ReadRecord
 from recorder.toolport.looking import Looking, Unreadable, view_of
 from recorder.toolport.port import (
@@ -94,7 +94,7 @@ class ManifestPort:
         looking = Looking(self._manifest, self._inner, self._reach, deadline)
         targets: list[Target] = []
         reads: Json = {}
-        template = evaluation.template_of(wanted)
+        template = ways.template_of(wanted)
         try:
             for step in wanted.before:
                 scope = {"arguments": arguments, "reads": reads}
@@ -103,9 +103,9 @@ class ManifestPort:
                 if change.new:
                     continue
                 scope = self._scope(wanted, arguments, reads, targets)
-                named = evaluation.targets_of(self._manifest, wanted, index, scope)
+                named = states.targets_of(self._manifest, wanted, index, scope)
                 targets += await asyncio.gather(*(self._seen(looking, target, "before") for target in named))
-            undo = evaluation.foreseen(wanted, targets, self._scope(wanted, arguments, reads, targets))
+            undo = ways.foreseen(wanted, targets, self._scope(wanted, arguments, reads, targets))
         except (ExpressionFailed, Unreadable) as error:
             return Prepared(_records(targets), template, reads, None, str(error))
         failure = next((f"{t.resource}: {t.failure}" for t in targets if t.failure is not None), None)
@@ -123,7 +123,7 @@ class ManifestPort:
         serial_key: str | None = None,
     ) -> Outcome:
         wanted = self._manifest.operations.get(operation)
-        if wanted is not None and not evaluation.reads_only(wanted, arguments):
+        if wanted is not None and not states.reads_only(wanted, arguments):
             prepared = await self.prepare(operation, arguments, deadline=deadline)
             return await self.call_prepared(
                 prepared, operation, arguments, entry=entry, idempotency_key=idempotency_key, fence=fence,
@@ -195,7 +195,7 @@ class ManifestPort:
                 if nothing and not targets:
                     meta: Json = {"undo": {"kind": "none", "why": "it changed nothing"}}
                 else:
-                    meta = evaluation.concluded(self._manifest, self._hash, name, targets, scope, uses)
+                    meta = ways.concluded(self._manifest, self._hash, name, targets, scope, uses)
                 return Outcome(outcome.result, meta, False)
             except ExpressionFailed as error:
                 unclear = str(error)
@@ -209,10 +209,9 @@ class ManifestPort:
             return seen
         for index, change in enumerate(wanted.changes):
             if change.new:
-                here = scope | {"records": evaluation.records_in(wanted, seen)}
+                here = scope | {"records": states.records_in(wanted, seen)}
                 made = [
-                    replace(target, before=ABSENT)
-                    for target in evaluation.targets_of(self._manifest, wanted, index, here)
+                    replace(target, before=ABSENT) for target in states.targets_of(self._manifest, wanted, index, here)
                 ]
                 seen += await asyncio.gather(*(self._seen(looking, target, "after") for target in made))
         return sorted(seen, key=lambda target: target.change)
@@ -229,9 +228,7 @@ class ManifestPort:
         return Outcome(outcome.result, {"effects": [{"uses": uses}]} if uses else None, False)
 
     def _uses(self, wanted: Manifested, scope: Mapping[str, Any]) -> list[str]:
-        return list(
-            dict.fromkeys(uri for use in wanted.uses for uri, _, _ in evaluation.named(self._manifest, use, scope))
-        )
+        return list(dict.fromkeys(uri for use in wanted.uses for uri, _, _ in states.named(self._manifest, use, scope)))
 
     async def _seen(self, looking: Looking, target: Target, when: str) -> Target:
         if target.failure is not None:
@@ -243,7 +240,7 @@ class ManifestPort:
         return replace(target, before=state) if when == "before" else replace(target, after=state)
 
     def _scope(self, wanted: Manifested, arguments: Json, reads: Json, targets: list[Target]) -> Json:
-        return {"arguments": arguments, "reads": reads, "records": evaluation.records_in(wanted, targets)}
+        return {"arguments": arguments, "reads": reads, "records": states.records_in(wanted, targets)}
 
     # --- preview, observe, undo -------------------------------------------------------------------------------------------
 
@@ -256,10 +253,10 @@ class ManifestPort:
             raise Unreadable(f"{prepared.failure}. Nothing was sent.")
         scope = self._scope(wanted, arguments, prepared.reads, prepared.kept)
         try:
-            left = evaluation.foretold(wanted, prepared.kept, scope) or []
+            left = restoring.foretold(wanted, prepared.kept, scope) or []
         except ExpressionFailed as error:
             raise Unreadable(f"{error}. Nothing was sent.") from error
-        effects, unresolved = read_effects({"effects": evaluation.effects_of(self._manifest, wanted, left)})
+        effects, unresolved = read_effects({"effects": ways.effects_of(self._manifest, wanted, left)})
         return Preview(effects, unresolved)
 
     async def look_up(
@@ -268,28 +265,28 @@ class ManifestPort:
         wanted = self._manifest.operations.get(operation)
         if wanted is None or not wanted.foretells:
             return None
-        states = {state["resource"]: state for state in [before, *(before.get("others") or [])]}
+        known = {state["resource"]: state for state in [before, *(before.get("others") or [])]}
         reads = before.get("reads") or {}
         targets: list[Target] = []
         looking = Looking(self._manifest, self._inner, self._reach, deadline)
         try:
             for index in range(len(wanted.changes)):
                 scope = self._scope(wanted, arguments, reads, targets)
-                targets += evaluation.targets_of(self._manifest, wanted, index, scope)
-                targets = [_with_before(target, states) for target in targets]
+                targets += states.targets_of(self._manifest, wanted, index, scope)
+                targets = [_with_before(target, known) for target in targets]
             scope = self._scope(wanted, arguments, reads, targets)
-            left = evaluation.foretold(wanted, targets, scope)
+            left = restoring.foretold(wanted, targets, scope)
             now = [await self._seen(looking, target, "after") for target in targets]
-            if not left or not all(map(evaluation.is_left_as, left, now)):
+            if not left or not all(map(restoring.is_left_as, left, now)):
                 return None
             scope = self._scope(wanted, arguments, reads, now)
-            meta = evaluation.concluded(self._manifest, self._hash, operation, now, scope, [])
+            meta = ways.concluded(self._manifest, self._hash, operation, now, scope, [])
         except (ExpressionFailed, Unknowable):
             return None
         return Outcome({}, meta, False)
 
     async def observe(self, resource: str | None, *, entry: str | None = None, deadline: float) -> Observation:
-        named = None if resource is None else evaluation.record_named(self._manifest, resource)
+        named = None if resource is None else states.record_named(self._manifest, resource)
         if named is None:
             return await self._inner.observe(resource, entry=entry, deadline=deadline)
         state = await Looking(self._manifest, self._inner, self._reach, deadline).record(*named)
@@ -347,7 +344,7 @@ class ManifestPort:
 def declaration_of(manifest: Manifest, name: str) -> Json:
     """What the manifest declares of the operation, as a server would (contract.md)."""
     operation = manifest.operations[name]
-    template = evaluation.template_of(operation)
+    template = ways.template_of(operation)
     first = operation.changes[0].record if operation.changes else None
     declared: Json = {
         "tier": operation.tier,

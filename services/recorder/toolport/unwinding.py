@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from recorder.manifest import evaluation, expressions, uris
-from recorder.manifest.evaluation import Target
+from recorder.manifest import expressions, restoring, states, uris
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Branch, Manifest, UndoStep
+from recorder.manifest.states import Target
 from recorder.toolport.looking import Looking, Unreadable
 from recorder.toolport.port import NoAnswer, NotSent, ToolPortError, ToolRefused
 from takeback import json
@@ -70,7 +70,7 @@ class Unwinding:
         await self._look()
         for target in self._changed():
             record = self._manifest.records.get(target.record)
-            if record is None or not evaluation.is_restored(record, target):
+            if record is None or not restoring.is_restored(record, target):
                 raise NoAnswer(
                     f"The undo may have been sent before, and {target.resource} is not as it was before the call."
                     " This server keeps no answers, so nothing was sent now."
@@ -141,7 +141,7 @@ class Unwinding:
                 steps[step.id] = found
         for place, other in enumerate(self._targets):
             if other.name in branch.becomes and (number is None or number == place):
-                here = {**scope, **evaluation.target_scope(other), "steps": steps}
+                here = {**scope, **states.target_scope(other), "steps": steps}
                 self._rename(place, expressions.fill(branch.becomes[other.name], here))
         self._told += [expressions.fill_text(text, {**scope, "steps": steps}, expressions.plain_text)
                        for text in branch.side_effects]  # fmt: skip
@@ -199,7 +199,7 @@ class Unwinding:
             self._looking.afresh()
             try:
                 then = await self._looking.record(target.record, target.keys)
-                missed = evaluation.difference_missed(record, target, then)
+                missed = restoring.difference_missed(record, target, then)
             except Unreadable as error:
                 missed = str(error)
             if missed is not None:
@@ -208,7 +208,7 @@ class Unwinding:
 
     def _scope(self, target: Target | None) -> Json:
         operation = self._manifest.operations.get(self._token["operation"])
-        records = evaluation.records_in(operation, self._targets) if operation is not None else {}
+        records = states.records_in(operation, self._targets) if operation is not None else {}
         scope: Json = {
             "arguments": self._token.get("arguments"),
             "reads": self._token.get("reads"),
@@ -217,13 +217,13 @@ class Unwinding:
             "fields": self._fields,
         }
         if target is not None:
-            scope |= evaluation.target_scope(target)
-            scope["wanted"] = evaluation.wanted_fields(target, self._fields, force=self._force)
+            scope |= states.target_scope(target)
+            scope["wanted"] = restoring.wanted_fields(target, self._fields, force=self._force)
         return scope
 
     def _renamed(self, target: Target, names: Mapping[str, str]) -> Target:
         name = names.get(target.resource)
-        found = None if name is None else evaluation.record_named(self._manifest, name)
+        found = None if name is None else states.record_named(self._manifest, name)
         return target if name is None or found is None else replace(target, resource=name, keys=found[1])
 
 
