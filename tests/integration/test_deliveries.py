@@ -101,6 +101,9 @@ class Owner:
     async def send_again(self, delivery: str) -> httpx.Response:
         return await self._http.post(f"{self._campaign}/deliveries/{delivery}/retry", headers=self._headers)
 
+    async def metrics(self) -> str:
+        return (await self._http.get("/metrics")).text
+
     async def webhooks(self) -> list[dict[str, Any]]:
         answer = await self._http.get(f"{self._campaign}/webhooks", headers=self._headers)
         items: list[dict[str, Any]] = answer.json()["items"]
@@ -129,6 +132,7 @@ async def test_a_webhook_gets_the_events_that_it_wants_signed_so_that_standard_l
     assert hooks.requests[0].headers["content-type"].startswith("application/cloudevents+json")
     again = (await owner.hook("ops", f"{hooks.url}/ops", "entry.failed")).json()
     [listed] = await owner.webhooks()
+    assert 'takeback_deliveries_total{channel="webhook",outcome="accepted"}' in (await owner.metrics())
     assert "secret" not in again
     assert "secret" not in listed
     assert listed["types"] == ["entry.failed"]
@@ -311,6 +315,40 @@ async def test_a_connection_that_is_lost_after_the_letter_was_taken_gives_the_do
     await owner.one("accepted", channel="email")
     first, second = mail.letters
     assert first["Message-ID"] == second["Message-ID"]
+
+
+async def test_a_mail_server_that_is_slow_is_asked_again_and_the_webhooks_go_on(
+    story: Story, mail: MailServer, hooks: HookServer, owner: Owner
+) -> None:
+    """N7: an attempt has a deadline, and nobody else waits for it."""
+    released = asyncio.Event()
+
+    async def slow() -> str:
+        await released.wait()
+        return "451 too late"
+
+    mail.answers = [slow]
+    await owner.hook("ops", f"{hooks.url}/ops", "review.ready")
+    await story.call()
+    await story.close()
+    await eventually(lambda: hooks.requests)
+    assert mail.letters == []
+    delivery = await owner.one("accepted", channel="email")
+    released.set()
+    assert delivery["attempts"] == 2
+
+
+async def test_a_reminder_counts_as_delivered_when_the_mail_server_has_taken_it(
+    story: Story, mail: MailServer, hooks: HookServer, owner: Owner
+) -> None:
+    """N3, N4: the acceptance becomes a fact of the journal, and the webhooks hear of that."""
+    await owner.hook("ops", f"{hooks.url}/ops", "window.reminded")
+    await story.call(seconds=4)
+    [letter] = await eventually(lambda: mail.to("paladin@example.org"))
+    assert letter["Subject"] == "1 call of ranger can still be taken back for less than a minute more"
+    await eventually(lambda: hooks.requests)
+    assert hooks.requests[0].event["type"].endswith("window.reminded")
+    assert (await owner.one("accepted", target="paladin"))["type"] == "window.reminder"
 
 
 async def test_what_comes_together_for_a_person_is_one_letter(story: Story, mail: MailServer, owner: Owner) -> None:

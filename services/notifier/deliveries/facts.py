@@ -122,11 +122,10 @@ class Facts:
 
 def _approval(payload: Mapping[str, Any]) -> News:
     entry = Entry.model_validate(payload["entry"])
-    detail = f"{entry.server}/{entry.operation}" + (f", {resource}" if (resource := _resource(entry)) else "")
-    return News(
-        "approval.requested", entry.agent, f"/console/approvals/{payload['approval']}", (),
-        f"{detail}: {payload['why']}" if payload.get("why") else detail, _INSTANT.validate_python(payload["expiresAt"]),
-    )  # fmt: skip
+    item = Item(entry.label, f"{entry.server}/{entry.operation}", _resource(entry), None, "waits for a person")
+    page = f"/console/approvals/{payload['approval']}"
+    until = _INSTANT.validate_python(payload["expiresAt"])
+    return News("approval.requested", entry.agent, page, (item,), payload["why"], until)
 
 
 def _role(campaign: str, payload: Mapping[str, Any]) -> News:

@@ -93,7 +93,13 @@ def plain(letter: Letter) -> str:
     """The letter in a few lines, for a chat: nobody is called by a name in it."""
     lines: list[str] = []
     for section in letter.sections:
-        lines += [section.sentence, *(f"- {line.text}: {line.when}" for line in section.lines), section.link, ""]
+        lines += [
+            section.heading,
+            section.sentence,
+            *(f"- {line.text}: {line.when}" for line in section.lines),
+            section.link,
+            "",
+        ]
     # A mention would call people; an invisible character after its sign makes it mere text.
     return "\n".join(lines).strip().replace("@", "@\u200b").replace("<!", "<\u200b!").replace("<#", "<\u200b#")
 
@@ -177,22 +183,28 @@ def _words(news: News, now: datetime) -> tuple[str, str]:
     last = f" {left}" if left else ""
     match news.about:
         case "review.ready":
-            told = f"{can}{',' if left else ''}{last}", f"A run of {who} has closed. {can}{':' if opened else '.'}"
+            told = (
+                f"{can}{',' if left else ''}{last}",
+                "The run has closed." + (" The earliest window first:" if opened else ""),
+            )
         case "window.reminder":
-            told = f"{can}{last}", f"Before the window closes: {can}{last}. Look at it, or say that you have seen it."
+            soon = "The window closes soon. Look at it, or say that you have seen it."
+            told = f"{can}{last}", soon if opened else "Nothing is left to do."
         case "window.escalation":
-            heading = f"Nobody has looked yet: {can}{last}"
-            told = heading, f"{heading}. You are asked because nobody has reacted to the reminder. {detail}".rstrip()
+            told = f"Nobody has looked yet: {can}{last}", "You are asked because nobody has reacted to the reminder."
         case "window.passed":
             told = f"A window of {who} has closed", _PASSED
         case "approval.requested":
-            until = "" if news.until is None else f" Decide before {instant(news.until)}; after that it is not done."
-            told = f"{who} asks for your approval: {detail}", f"{who} asks for your approval: {detail}.{until}"
+            what = ", ".join(one_line(item.what) for item in news.items)
+            until = "" if news.until is None else f"Decide before {instant(news.until)}; after that it is not done."
+            told = (
+                f"{who} asks for your approval: {what}",
+                f"{detail[:1].upper()}{detail[1:]}. {until}".strip(" .") + ".",
+            )
         case "reversal.completed":
-            told = detail, f"{detail}. What became of each call:"
+            told = detail, "What became of each call:"
         case "role.changed":
-            told = detail or "A role has changed", f"{detail or 'A role has changed'}. {can}."
+            told = detail, "These runs can still be taken back, and somebody has to look after them:"
         case "calendar.unreadable":
-            heading = f"The calendar of {who} cannot be read"
-            told = heading, f"{heading}. {detail}".rstrip()
+            told = f"The calendar of {who} cannot be read", detail
     return told
