@@ -166,7 +166,9 @@ class Wiki:
         try:
             if urlsplit(screen.tab.url).path != CHANGELOG:
                 await screen.open(CHANGELOG)
-            row = await screen.one(_row(screen, message), "change in the changelog")
+            row = _row(screen, message)
+            if await row.count() != 1:
+                return None
             link = await screen.one(row.get_by_role("link", name=REVISION), "revision in the changelog")
         except NotOnScreen:
             return None

@@ -36,6 +36,7 @@ pytestmark = [
 ]
 
 OWNER, AGENT = "dana", "scribe"
+PATIENCE_MS = 3_000
 RELAXED = {f"wiki/{name}": "allow" for name in ("edit_page", "delete_page", "rename_page")}
 
 
@@ -94,7 +95,7 @@ async def wiki_office(
         glass = Glass(url)
         open_.push_async_callback(glass.aclose)
         [shown] = await open_.enter_async_context(serving(glass.app))
-        wiki = await open_.enter_async_context(chromium.browsing(shown, "Scribe", "scribe@acme.example", 4_000))
+        wiki = await open_.enter_async_context(chromium.browsing(shown, "Scribe", "scribe@acme.example", PATIENCE_MS))
         pool = await open_.enter_async_context(asyncpg.create_pool(database, min_size=1, max_size=6))
         [tools] = await open_.enter_async_context(serving(wiki_server(wiki, pool).http_app(secret=None)))
         owner = await open_.enter_async_context(
