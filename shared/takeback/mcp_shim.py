@@ -24,10 +24,12 @@ from mcp.shared.inbound import (
     encode_header_value,
 )
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from mcp_types import PROTOCOL_VERSION_META_KEY, JSONRPCRequest
+from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, JSONRPCRequest
 
+from takeback import json
 from takeback.cli import fail, run
 from takeback.data_folder import DataFolder
+from takeback.errors import PROBLEM_JSON
 
 _CONNECT_SECONDS = 10.0
 _TOKEN_VARIABLE = "TAKEBACK_TOKEN"  # noqa: S105 - its name, not the token
@@ -58,7 +60,7 @@ async def serve(url: str, token: str) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)  # a call lasts as long as the recorder lets it
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout) as http,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, transport=_InWords(), trust_env=False) as http,
         stdio_server() as (of_client, to_client),
         streamable_http_client(url, http_client=http) as (of_door, to_door),
         anyio.create_task_group() as tasks,
@@ -66,6 +68,34 @@ async def serve(url: str, token: str) -> None:
         tasks.start_soon(_pass_on, of_door, to_client)
         await _pass_on(of_client, to_door, with_headers=True)
         tasks.cancel_scope.cancel()
+
+
+class _InWords(httpx2.AsyncHTTPTransport):
+    """Turns what goes wrong with one request into an answer that says so: the client reads no HTTP, and goes on."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The door's answer, or a JSON-RPC error in its place."""
+        try:
+            response = await super().handle_async_request(request)
+        except httpx2.ConnectError as error:
+            return _error(
+                503, f"Takeback cannot be reached at {request.url} ({error}). Nothing was sent; is it running?"
+            )
+        except httpx2.TransportError as error:
+            told = (
+                f"The connection to Takeback broke ({error or type(error).__name__}). What became of the request is in"
+            )
+            return _error(503, f"{told} the run's entries: look there before you ask again.")
+        if response.headers.get("content-type") != PROBLEM_JSON:
+            return response
+        problem = json.loads(await response.aread())
+        await response.aclose()
+        return _error(response.status_code, str(problem.get("detail")))
+
+
+def _error(status: int, message: str) -> httpx2.Response:
+    document = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": message}}
+    return httpx2.Response(status, headers={"content-type": "application/json"}, content=json.dumps(document))
 
 
 async def _pass_on(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import uvloop
 
-from tests.bench import calls, reversals
+from tests.bench import calls, door, reversals
 
 
 async def main(seconds: float) -> None:
@@ -18,6 +18,8 @@ async def main(seconds: float) -> None:
         path.chmod(0o755)
         print("A journaled call beside the same I/O without anything else")
         await calls.measure(path / "calls", seconds)
+        print("The MCP door beside an empty pass-through of the MCP SDK")
+        await door.measure(path / "door", seconds / 2)
         print("The whole stack")
         await reversals.measure(path / "stack")
 

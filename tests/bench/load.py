@@ -51,7 +51,7 @@ async def _caller(target: Target, until: float) -> list[float]:
             arguments = {"id": target.record, "n": next(_numbers)}
             body = json.dumps({"server": "bench", "operation": "touch", "arguments": arguments}).encode()
             writer.write(_request(parts.path, parts.netloc, target.token, body))
-            await _answer(reader)
+            await answered(reader)
             times.append(time.perf_counter() - now)
     finally:
         writer.close()
@@ -66,9 +66,11 @@ def _request(path: str, host: str, token: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-async def _answer(reader: asyncio.StreamReader) -> None:
+async def answered(reader: asyncio.StreamReader) -> bytes:
+    """The body of the next answer; raises RuntimeError where it is not a 200."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(head.lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
     body = await reader.readexactly(length)
     if not head.startswith(b"HTTP/1.1 200"):
         raise RuntimeError(f"{head.split(b' ', 2)[1].decode()}: {body[:500].decode(errors='replace')}")
+    return body

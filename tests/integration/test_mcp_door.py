@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -436,6 +437,27 @@ async def test_a_stranger_hears_what_everybody_hears_of_what_is_not_there(lab: M
     assert {answer.status_code for answer in answers} == {404}
     assert len({answer.content for answer in answers}) == 1
     assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, "Bearer")
+
+
+async def test_a_process_that_stands_in_for_the_door_says_what_is_wrong_in_the_protocols_words(
+    campaign: McpCampaign,
+) -> None:
+    """J16: the client of `takeback mcp` reads no HTTP; what the door refuses, or that nobody is there, reaches it in words."""
+    with pytest.raises((MCPError, ExceptionGroup)) as strange:
+        async with campaign.connect("deals", "2025-11-25", "stdio", sub="stranger"):
+            pass
+    assert "nothing that you may see" in _told_by(strange.value)
+    lost = replace(campaign, lab=replace(campaign.lab, urls=["http://127.0.0.1:1"]))
+    with pytest.raises((MCPError, ExceptionGroup)) as nobody:
+        async with lost.connect("deals", "2025-11-25", "stdio"):
+            pass
+    assert "is it running?" in _told_by(nobody.value)
+
+
+def _told_by(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)
 
 
 async def test_what_is_no_message_of_the_protocol_is_refused_in_the_protocols_words(campaign: McpCampaign) -> None:

@@ -77,8 +77,8 @@ def in_words(waits: Waits, link: str) -> Json:
     operation = f"{waits.entry['server']}/{waits.entry['operation']}"
     if waits.approved or waits.entry["status"] == "pending":
         text = (
-            f"{operation} was approved and is being forwarded. Do not make another call for it: call the tool again with the "
-            "same arguments to fetch the result."
+            f"{operation} is on its way to the tool server. Do not make another call for it: call the tool again in the "
+            "same way to fetch the result."
         )
     else:
         whom = ", ".join(item["sub"] for item in waits.approval.get("asked") or ()) or "an owner of the campaign"
