@@ -35,9 +35,9 @@ class ManifestLab(Lab):
 
     server = "pantry"
 
-    async def ask(self, operation: str, **arguments: Any) -> Answer:
+    async def ask(self, operation: str, *, on: str = server, **arguments: Any) -> Answer:
         """The agent's call, whatever comes of it; raises `Problem`."""
-        request = CallRequest(server=self.server, operation=operation, arguments=arguments)
+        request = CallRequest(server=on, operation=operation, arguments=arguments)
         return await self.recorder.calls.recording.call(self.run, AGENT, request)
 
     async def call(self, operation: str, *, principal: str | None = None, **arguments: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 import yaml
+from mcp.server import MCPServer
 
 from takeback.errors import Problem
 from takeback.messages.campaign import McpHttp
@@ -316,3 +317,86 @@ async def test_a_manifest_that_does_not_fit_its_server_is_refused_with_every_lin
     told = {error["line"]: error["reason"] for error in refused.value.extra["errors"]}
     assert any("read_nite" in reason and "read_nite" in lines[line - 1] for line, reason in told.items())
     assert any("no operation of this name" in reason and "shout" in lines[line - 1] for line, reason in told.items())
+
+
+async def test_a_helper_that_is_gone_makes_what_needs_it_ask_and_is_named(lab: ManifestLab, pantry: Pantry) -> None:
+    """J15: a manifest that no longer matches its server."""
+    fickle = pantry_server(pantry)
+    async with served(fickle.streamable_http_app(json_response=True)) as url:
+        await lab.put(McpHttp(transport="mcp", url=f"{url}/mcp", manifest=MANIFEST), name="fickle")
+        assert (await lab.ask("finish_task", on="fickle", id="t92")).document["entry"]["status"] == "committed"
+        fickle.remove_tool("links")
+
+        async def asked() -> str | None:
+            answer = await lab.ask("remove_task", on="fickle", id="t-nobody")
+            if answer.status != 202:
+                return None
+            entry = answer.document["entry"]["id"]
+            why = str((await lab.stored(entry)).body["why"])
+            return why if "no longer" in why else None
+
+        assert "its manifest no longer matches: links is gone" in await eventually(asked)
+        assert (await lab.ask("finish_task", on="fickle", id="t93")).document["entry"]["status"] == "committed"
+
+
+CHECKPOINTED = """
+takeback: 1
+records:
+  shelf:
+    uri: "shelf://{name}"
+    read: {call: read_shelf, arguments: {name: "${keys.name}"}, value: json(result.text)}
+    fields: {things: "${value}"}
+operations:
+  read_shelf: {reads: true}
+  clear_shelf:
+    window: P1D
+    before:
+      - {id: saved, server: vault, call: save, arguments: {name: "${arguments.name}"}, value: result.text}
+    changes: {record: shelf, keys: {name: "${arguments.name}"}}
+    undo:
+      steps:
+        - {id: kept, server: vault, call: load, arguments: {number: "${reads.saved}"}, reads: true, value: json(result.text)}
+        - {call: fill_shelf, when: "size(steps.kept) > 0", arguments: {name: "${keys.name}", things: "${steps.kept}"}}
+"""
+
+
+async def test_a_way_back_may_lead_over_a_checkpoint_on_another_server(lab: ManifestLab) -> None:
+    """J2, G8: made before the call, read when it is taken back."""
+    shelves, saved = {"top": ["jam", "tea"]}, dict[str, list[str]]()
+    shop, vault = MCPServer("shop"), MCPServer("vault")
+
+    @shop.tool(structured_output=False)
+    def read_shelf(name: str) -> str:
+        return json.dumps(shelves.get(name, []))
+
+    @shop.tool(structured_output=False)
+    def clear_shelf(name: str) -> str:
+        shelves[name] = []
+        return "ok"
+
+    @shop.tool(structured_output=False)
+    def fill_shelf(name: str, things: list[str]) -> str:
+        shelves[name] = things
+        return "ok"
+
+    @vault.tool(structured_output=False)
+    def save(name: str) -> str:
+        saved[f"c{len(saved)}"] = list(shelves[name])
+        return f"c{len(saved) - 1}"
+
+    @vault.tool(structured_output=False)
+    def load(number: str) -> str:
+        return json.dumps(saved[number])
+
+    async with (
+        served(shop.streamable_http_app(json_response=True)) as shop_url,
+        served(vault.streamable_http_app(json_response=True)) as vault_url,
+    ):
+        await lab.put(McpHttp(transport="mcp", url=f"{vault_url}/mcp"), name="vault")
+        await lab.put(McpHttp(transport="mcp", url=f"{shop_url}/mcp", manifest=CHECKPOINTED), name="shop")
+        answer = await lab.ask("clear_shelf", on="shop", name="top")
+        entry = answer.document["entry"]
+        assert (entry["status"], shelves["top"]) == ("committed", [])
+        assert entry["snapshot"]["reads"] == {"saved": "c0"}
+        assert await lab.back(entry["id"]) == ["reverted"]
+        assert shelves["top"] == ["jam", "tea"]
