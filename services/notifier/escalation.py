@@ -135,29 +135,28 @@ def reminder_time(window: Window, lead: timedelta, calendar: Calendar | None) ->
     A long lead counts in full minutes, so that one message tells of all the windows of that minute.
     """
     due = max(window.opened_at, window.undo_by - lead)
-    moved = _moved(due, window.opened_at, calendar)
-    if moved is None:
+    moment = _moved(due, window.opened_at, calendar)
+    if moment is None:
         return window.opened_at
-    first, moment = moved
-    return max(first, moment.replace(second=0, microsecond=0)) if lead >= _LONG else moment
+    if lead < _LONG:
+        return moment
+    minute = max(window.opened_at, moment.replace(second=0, microsecond=0))
+    return minute if calendar is None or next_on_duty(calendar, minute) == minute else moment
 
 
 def escalation_time(window: Window, reminded: datetime, after: timedelta, calendar: Calendar | None) -> datetime:
     """When others are called: *after* the reminder, in the first half of the time that it left, on duty if that is possible."""
     due = min(reminded + after, reminded + (window.undo_by - reminded) / 2)
     moved = _moved(due, reminded, calendar)
-    return due if moved is None else moved[1]
+    return due if moved is None else moved
 
 
-def _moved(due: datetime, since: datetime, calendar: Calendar | None) -> tuple[datetime, datetime] | None:
-    """*due*, or an earlier moment on duty, with the beginning of what it may not leave; None without any duty after *since*."""
-    if calendar is None:
-        return since, due
-    if next_on_duty(calendar, due) == due:
-        duty = last_duty(calendar, due, since)
-        return (duty.start if duty and duty.end == due else due), due
+def _moved(due: datetime, since: datetime, calendar: Calendar | None) -> datetime | None:
+    """*due*, or an earlier moment on duty; None without any duty after *since*."""
+    if calendar is None or next_on_duty(calendar, due) == due:
+        return due
     duty = last_duty(calendar, due, since)
-    return None if duty is None else (duty.start, max(duty.start, duty.end - HANDOVER))
+    return None if duty is None else max(duty.start, duty.end - HANDOVER)
 
 
 def _calendar_of(subs: Sequence[str], people: People) -> Calendar | None:

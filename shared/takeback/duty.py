@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -37,7 +38,7 @@ class Span:
     end: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Calendar:
     """*weekly*: hours by weekday, Monday is 0. *absences*: in order of their start, they may overlap."""
 
@@ -105,11 +106,12 @@ def _pieces(calendar: Calendar, since: datetime, until: datetime) -> Iterator[Sp
         day += _DAY
 
 
-def _of_day(calendar: Calendar, day: date) -> list[Span]:
-    """The duty that begins on *day*, in order, before absences."""
+@lru_cache(maxsize=50_000)
+def _of_day(calendar: Calendar, day: date) -> Sequence[Span]:
+    """The duty that begins on *day*, in order, before absences. Asked again and again, for every window that is open then."""
     hours = calendar.weekly.get(day.weekday(), ())
     if not hours or calendar.is_holiday(day):
-        return []
+        return ()
     found = []
     for one in hours:
         ends_on = day if one.end > one.start else day + _DAY
@@ -117,7 +119,7 @@ def _of_day(calendar: Calendar, day: date) -> list[Span]:
         end = _last_before(datetime.combine(ends_on, one.end), calendar.zone)
         if start < end:
             found.append(Span(start, end))
-    return sorted(found, key=lambda span: span.start)
+    return tuple(sorted(found, key=lambda span: span.start))
 
 
 def _first_at(wall: datetime, zone: ZoneInfo) -> datetime:
