@@ -36,10 +36,12 @@ from recorder.servers import Servers
 from recorder.settings import Settings
 from takeback import bus
 from takeback.auth import Kind, issue_token
+from takeback.calendars import Calendars
 from takeback.database import connect_pool, service_url
 from takeback.errors import Problem
 from takeback.keys import ensure_keys
 from takeback.locks import Locks
+from takeback.outbound import guarded_client
 from takeback.web import create_app
 
 
@@ -67,7 +69,7 @@ async def recorder_lab(environ: Mapping[str, str]) -> AsyncIterator[RecorderLab]
     await journal.start()
     await publisher.start()
     vault = Vault.from_keys(pool, settings.keys_dir)
-    campaigns = Campaigns(pool, journal, SecurityLog(pool))
+    campaigns = Campaigns(pool, journal, SecurityLog(pool), Calendars(guarded_client()))
     runs = Runs(pool, journal, campaigns)
     servers = Servers(pool, journal, campaigns, nats, settings, environ)
     locks = Locks(settings.redis_url)

@@ -389,3 +389,43 @@ async def test_hostile_ids_are_the_same_404(campaign: Campaign, run: str) -> Non
         "POST", f"/v1/runs/{run}/calls", {"server": "deals", "operation": "x"}, sub="bot", kind="agent"
     )
     assert answered.status_code == 404
+
+
+async def test_a_call_asks_when_nobody_who_may_take_it_back_is_on_duty_in_time(campaign: Campaign) -> None:
+    """P3: the principal's calendar, else an approver's or an owner's; a member without authority does not count."""
+    campaign.deals.put("d1", stage="new")
+    weekly = {day: [["00:00", "24:00"]] for day in ("mon", "tue", "wed", "thu", "fri", "sat", "sun")}
+    never = {"zone": "Europe/Berlin", "weekly": {}}
+    always = {"zone": "Europe/Berlin", "weekly": weekly}
+    assert (await campaign.set_stage("a")).status_code == 200  # nobody has said when they are on duty
+    await campaign.owner("PUT", "calendars/pete", never)
+    asked = await campaign.set_stage("b")
+    assert asked.status_code == 202, asked.text
+    await campaign.owner("PUT", "calendars/paula", always)
+    assert (await campaign.set_stage("b")).status_code == 202
+    await campaign.owner("PUT", "calendars/approver", always)
+    assert (await campaign.set_stage("c")).status_code == 200
+    away = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:t\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTART;VALUE=DATE:20000101\r\n"
+    away += "DTEND;VALUE=DATE:21000101\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+    await campaign.owner("PUT", "calendars/approver", {**always, "absences": away})
+    assert (await campaign.set_stage("d")).status_code == 202
+
+
+async def test_a_calendar_that_cannot_be_used_is_refused_and_says_where(campaign: Campaign) -> None:
+    """P3: nothing is written."""
+    good = {"zone": "Europe/Berlin", "weekly": {"mon": [["09:00", "17:00"]]}, "holidays": "DE-BY"}
+    for wrong, where in (
+        ({"zone": "Europe/Nowhere"}, "zone"),
+        ({"weekly": {"mon": [["9", "17:00"]]}}, "weekly.mon"),
+        ({"holidays": "XX"}, "holidays"),
+        ({"absences": "file:///etc/passwd"}, "absences"),
+        ({"absences": "BEGIN:VCALENDAR"}, "absences"),
+    ):
+        refused = await campaign.lab.client(
+            "PUT", f"/v1/campaigns/{campaign.id}/calendars/pete", good | wrong, sub="pete"
+        )
+        assert refused.status_code == 422, refused.text
+        assert refused.json()["detail"].startswith(where)
+    assert (await campaign.lab.client.ok("PUT", f"/v1/campaigns/{campaign.id}/calendars/pete", good, sub="pete"))[
+        "zone"
+    ]

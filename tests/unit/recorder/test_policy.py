@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from hypothesis import given
@@ -25,6 +26,7 @@ questions = st.builds(
     pin_changed=st.booleans(),
     repairs=st.booleans(),
     doubt=st.none() | st.just("ent_before"),
+    attended_in=st.none() | st.floats(0, 1e7) | st.just(inf),
 )
 rules = st.none() | st.sampled_from(["allow", "ask", "deny"])
 policies = st.builds(
@@ -59,6 +61,15 @@ def test_each_lack_of_reversibility_asks() -> None:
     assert decide(Policy(min_window_seconds=90_000), with_(window_seconds=None)).verdict == "allow"
     assert decide(strict, with_(window_seconds=None)).verdict == "ask"
     assert decide(strict, with_(window_seconds=None, exercised=True)).verdict == "allow"
+
+
+def test_a_window_that_closes_before_anybody_is_on_duty_asks() -> None:
+    """P3: nobody's calendar says nothing, and a window without an end waits for everybody."""
+    assert decide(Policy(), with_(attended_in=86399.0)).verdict == "allow"
+    for away in (86400.0, inf):
+        assert decide(Policy(), with_(attended_in=away)).verdict == "ask"
+        assert decide(Policy(), with_(attended_in=away, window_seconds=None)) == ALLOWED
+        assert decide(Policy(operations={OPERATION: "allow"}), with_(attended_in=away)) == ALLOWED
 
 
 @given(policies, questions)
