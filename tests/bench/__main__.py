@@ -8,7 +8,7 @@ from pathlib import Path
 
 import uvloop
 
-from tests.bench import calls, door, reversals
+from tests.bench import calls, door, reminders, reversals
 
 
 async def main(seconds: float) -> None:
@@ -22,6 +22,8 @@ async def main(seconds: float) -> None:
         await door.measure(path / "door", seconds / 2)
         print("The whole stack")
         await reversals.measure(path / "stack")
+        print(f"Reminders with {reminders.OPEN:,} windows open")
+        await reminders.measure(path / "reminders")
 
 
 if __name__ == "__main__":

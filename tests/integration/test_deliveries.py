@@ -269,7 +269,7 @@ async def test_a_principal_gets_one_letter_when_the_run_closes_and_it_says_every
     delivery = await owner.one("accepted", target="paladin")
     assert letter["Message-ID"] == f"<{delivery['id']}@acme.example>"
     assert letter["List-Id"] == f"<{story.campaign}.takeback.acme.example>"
-    assert letter["Subject"] == "2 calls of ranger can still be taken back, for 2 h more"
+    assert letter["Subject"] == "Table: 2 calls of ranger can still be taken back, for 2 h more"
     assert letter["Bcc"] is None
     text, html = text_of(letter), text_of(letter, "html")
     assert text.index("e2 deal") < text.index("e1 update_deal")
@@ -345,7 +345,7 @@ async def test_a_reminder_counts_as_delivered_when_the_mail_server_has_taken_it(
     await owner.hook("ops", f"{hooks.url}/ops", "window.reminded")
     await story.call(seconds=4)
     [letter] = await eventually(lambda: mail.to("paladin@example.org"))
-    assert letter["Subject"] == "1 call of ranger can still be taken back for less than a minute more"
+    assert letter["Subject"] == "Table: 1 call of ranger can still be taken back for less than a minute more"
     await eventually(lambda: hooks.requests)
     assert hooks.requests[0].event["type"].endswith("window.reminded")
     assert (await owner.one("accepted", target="paladin"))["type"] == "window.reminder"
@@ -371,7 +371,7 @@ async def test_the_people_of_a_reversal_hear_what_became_of_it(story: Story, mai
     await story.tell("reversal.completed", reversal(story, {entry: "reverted", left: "conflict"}))
     await eventually(lambda: len(mail.letters) == 2)
     assert {str(letter["To"]) for letter in mail.letters} == {"paladin@example.org", "cleric@example.org"}
-    assert mail.letters[0]["Subject"] == "cleric took back 1 of 2 calls"
+    assert mail.letters[0]["Subject"] == "Table: cleric took back 1 of 2 calls"
     text = text_of(mail.letters[0])
     assert "taken back" in text
     assert "left alone: it was changed since" in text
@@ -422,7 +422,7 @@ async def test_a_chat_is_told_in_words(story: Story, hooks: HookServer, owner: O
     await story.close()
     [request] = await eventually(lambda: hooks.at("/room"))
     said: Request = request
-    assert said.event["title"].startswith("1 call of ranger can still be taken back, for ")
+    assert said.event["title"].startswith("Table: 1 call of ranger can still be taken back, for ")
     assert "@everyone" not in said.event["message"]
     assert "everyone" in said.event["message"]
     assert (await owner.one("accepted", channel="chat"))["target"] == "team"

@@ -37,8 +37,8 @@ def reminder(label: str, minutes: int, page: str = "/console/runs/run_1/review")
 
 def test_thirty_reminders_of_a_run_are_one_section_with_the_earliest_first() -> None:
     """N7: one digest rather than thirty mails."""
-    letter = compose("cmp_1", [reminder(f"e{n}", 100 - n) for n in range(1, 31)], "https://tb.example/", NOW)
-    assert letter.subject == "30 calls of ranger can still be taken back for 1 h 10 min more"
+    letter = compose("Table", [reminder(f"e{n}", 100 - n) for n in range(1, 31)], "https://tb.example/", NOW)
+    assert letter.subject == "Table: 30 calls of ranger can still be taken back for 1 h 10 min more"
     [section] = letter.sections
     assert section.lines[0].text == "e30 damage_creature"
     assert section.lines[0].when == "1 h 10 min left, until Mon 30 Nov 2026, 13:10 UTC"
@@ -47,15 +47,15 @@ def test_thirty_reminders_of_a_run_are_one_section_with_the_earliest_first() -> 
 
 def test_news_of_two_runs_are_two_sections_and_the_more_pressing_one_names_the_letter() -> None:
     """N3."""
-    letter = compose("cmp_1", [reminder("e1", 90), reminder("e2", 5, "/console/runs/run_2/review")], "", NOW)
+    letter = compose("Table", [reminder("e1", 90), reminder("e2", 5, "/console/runs/run_2/review")], "", NOW)
     assert [section.link for section in letter.sections] == ["/console/runs/run_2/review", "/console/runs/run_1/review"]
-    assert letter.subject == "1 call of ranger can still be taken back for 5 min more, and 1 more thing"
+    assert letter.subject == "Table: 1 call of ranger can still be taken back for 5 min more, and 1 more thing"
 
 
 def test_what_is_past_is_told_as_past() -> None:
     """N3: whoever reads late is not sent on an errand that cannot succeed."""
-    letter = compose("cmp_1", [reminder("e1", -5)], "", NOW)
-    assert letter.subject == "Nothing of ranger can be taken back any more"
+    letter = compose("Table", [reminder("e1", -5)], "", NOW)
+    assert letter.subject == "Table: Nothing of ranger can be taken back any more"
     assert letter.sections[0].lines[0].when == "closed on Mon 30 Nov 2026, 11:55 UTC"
 
 
@@ -63,7 +63,7 @@ def test_what_is_past_is_told_as_past() -> None:
 @given(st.lists(news, min_size=1, max_size=3))
 def test_every_item_stands_in_its_letter_once_for_each_thing_that_is_told_of_it(told: list[News]) -> None:
     """N7."""
-    letter = compose("cmp_1", told, "https://tb.example", NOW)
+    letter = compose("Table", told, "https://tb.example", NOW)
     assert sum(len(section.lines) for section in letter.sections) <= sum(len(one.items) for one in told)
     for one in told:
         link = f"https://tb.example{one.page}"
@@ -77,7 +77,7 @@ def test_every_item_stands_in_its_letter_once_for_each_thing_that_is_told_of_it(
 @given(st.lists(news, min_size=1, max_size=3))
 def test_no_text_of_a_campaign_breaks_out_of_its_line(told: list[News]) -> None:
     """N7: a subject is one line, so that nothing becomes a header, and a line in the text is one, so that nothing is forged."""
-    letter = compose("cmp_1", told, "", NOW)
+    letter = compose("Table", told, "", NOW)
     assert len(letter.subject) <= 140
     for text in (letter.subject, *(line.text for section in letter.sections for line in section.lines)):
         assert text == one_line(text, 10_000)
@@ -95,7 +95,7 @@ def test_one_line_is_one_line_whatever_comes(text: str) -> None:
 @given(st.lists(news, min_size=1, max_size=3))
 def test_a_chat_calls_nobody_by_what_a_campaign_wrote(told: list[News]) -> None:
     """N7."""
-    text = plain(compose("cmp_1", told, "", NOW))
+    text = plain(compose("Table", told, "", NOW))
     assert "@everyone" not in text
     assert "<!channel>" not in text
     assert all(text[at + 1] == "\u200b" for at, char in enumerate(text) if char == "@")

@@ -62,11 +62,11 @@ def test_without_an_address_of_the_console_a_letter_has_no_links() -> None:
 )
 async def test_an_address_that_is_none_makes_a_dead_letter_and_no_mail(address: str) -> None:
     """N7."""
-    verdict = await sender().send(parcel(), address, [news("heal")], NOW)
+    verdict = await sender().send(parcel(), address, "Deals", [news("heal")], NOW)
     assert verdict.outcome == "dead"
     assert verdict.reason.startswith("the address cannot be used")
 
 
 async def test_a_mail_server_that_is_away_is_tried_again() -> None:
     """N7."""
-    assert (await sender().send(parcel(), "anna@acme.example", [news("heal")], NOW)).outcome == "retry"
+    assert (await sender().send(parcel(), "anna@acme.example", "Deals", [news("heal")], NOW)).outcome == "retry"
