@@ -21,6 +21,7 @@ from takeback.messages.entry import Entry
 from takeback.messages.events import (
     AgentChanged,
     ApprovalRequested,
+    CampaignOpened,
     EntryData,
     Event,
     MemberChanged,
@@ -78,6 +79,7 @@ async def forget(connection: Transaction, stream: str) -> None:
     for table, column in (
         ("entries", "run"),
         ("runs", "run"),
+        ("campaigns", "campaign"),
         ("members", "campaign"),
         ("agents", "campaign"),
         ("acknowledgements", "campaign"),
@@ -146,6 +148,11 @@ async def _project(connection: Transaction, short_type: str, event: Event) -> li
     match short_type:
         case "member.changed":
             await _member(connection, MemberChanged.model_validate(event.data))
+        case "campaign.opened":
+            opened_campaign = CampaignOpened.model_validate(event.data)
+            await connection.execute(
+                "insert into campaigns (campaign, name) values ($1, $2)", opened_campaign.campaign, opened_campaign.name
+            )
         case "agent.changed":
             agent = AgentChanged.model_validate(event.data)
             await connection.execute(

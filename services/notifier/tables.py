@@ -44,6 +44,7 @@ def _number(name: str) -> Column[int]:
 positions = Table("positions", metadata, _key("stream"), _number("seq"), _text("hash"))
 members = Table("members", metadata, _key("campaign"), _key("sub"), _text("role"), _text("email", null=True))
 agents = Table("agents", metadata, _key("campaign"), _key("name"))
+campaigns = Table("campaigns", metadata, _key("campaign"), _text("name"))
 runs = Table(
     "runs",
     metadata,
@@ -143,8 +144,8 @@ decisions = Table(
     _time("at"),
 )
 PROJECTION = (
-    positions, members, agents, runs, entries, acknowledgements, taken_back, notices, lapses, calendars, reminder_policies,
-    plans, decisions,
+    positions, campaigns, members, agents, runs, entries, acknowledgements, taken_back, notices, lapses, calendars,
+    reminder_policies, plans, decisions,
 )  # fmt: skip
 
 # The feed of the live streams, trimmed by age

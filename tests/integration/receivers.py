@@ -147,3 +147,8 @@ def text_of(letter: EmailMessage, kind: str = "plain") -> str:
     content = part.get_content()
     assert isinstance(content, str)
     return content
+
+
+def subject_of(letter: EmailMessage) -> str:
+    """The subject without the blank of a folded line, which Python's parser leaves."""
+    return str(letter["Subject"]).strip()

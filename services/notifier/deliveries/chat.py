@@ -45,9 +45,9 @@ class ChatSender:
         self._deadline_seconds = deadline_seconds
         self._threads = ThreadPoolExecutor(_THREADS, "takeback chat")
 
-    async def send(self, parcel: Parcel, url: str, console: str, news: News, now: datetime) -> Verdict:
+    async def send(self, parcel: Parcel, url: str, console: str, campaign: str, news: News, now: datetime) -> Verdict:
         """One attempt. A chat drops no repeats, so a message that may have arrived before says so."""
-        letter = letters.compose(parcel.lane[1], [news], console, now)
+        letter = letters.compose(campaign, [news], console, now)
         text = letters.plain(letter)
         if parcel.attempts > 1:
             text += f"\n\n(Sent again as {parcel.id}: an earlier attempt may have arrived.)"

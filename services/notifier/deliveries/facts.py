@@ -50,6 +50,11 @@ class Facts:
         )
         return found
 
+    async def name(self, campaign: str) -> str:
+        """What *campaign* is called, its id where that is not known."""
+        found: str | None = await self._pool.fetchval("select name from campaigns where campaign = $1", campaign)
+        return found or campaign
+
     async def now(self) -> datetime:
         """The database's clock."""
         at: datetime = await self._pool.fetchval("select clock_timestamp()")

@@ -6,8 +6,9 @@ is made twice only where a worker ended between the receiver's acceptance and th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
@@ -113,12 +114,20 @@ class Delivery:
         )  # fmt: skip
 
 
-@dataclass(slots=True)
+class LeaseLapsed(Exception):
+    """It took so long to get ready that somebody else may take the delivery before an attempt could end. Nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Parcel:
-    """What one attempt sends: one delivery, or the several of a digest, under the id of the first."""
+    """What one attempt sends: one delivery, or the several of a digest, under the id of the first.
+
+    *start_by*, on the monotonic clock, is until when an attempt may begin and end within the lease.
+    """
 
     lane: Lane
-    deliveries: list[Delivery] = field(default_factory=list)
+    deliveries: list[Delivery]
+    start_by: float = float("inf")
 
     @property
     def id(self) -> str:
@@ -130,6 +139,11 @@ class Parcel:
     def attempts(self) -> int:
         """How often it was tried, this time included."""
         return max(delivery.attempts for delivery in self.deliveries)
+
+    def still_mine(self) -> None:
+        """Raises `LeaseLapsed` when it is too late to begin."""
+        if time.monotonic() > self.start_by:
+            raise LeaseLapsed(f"{self.id} was not ready in time")
 
 
 async def put(
@@ -172,7 +186,8 @@ async def put_mail(
 class Ledger:
     """Takes what is due and keeps what became of it; several processes may, side by side.
 
-    *accepted* is told of each message to a person that was taken over, in the transaction that marks it.
+    A lease is twice as long as an attempt may take. *accepted* is told of each message to a person that was taken over, in
+    the transaction that marks it.
     """
 
     def __init__(
@@ -190,17 +205,19 @@ class Ledger:
     async def take(self, busy: Sequence[Lane], mails: int) -> list[Parcel]:
         """What is due, for no lane in *busy*, at most *mails* e-mails; the lease begins."""
         names = [" ".join(lane) for lane in busy]
+        start_by = time.monotonic() + self._lease_seconds / 2
         async with self._pool.acquire() as connection, connection.transaction():
             now = await connection.fetchval("select clock_timestamp()")
             rows = await connection.fetch(_TAKE_SINGLES, names, self._lease_seconds, _SIDE_BY_SIDE, now)
-            parcels = [Parcel(_lane(row), [Delivery.of(row)]) for row in rows]
+            parcels = [Parcel(_lane(row), [Delivery.of(row)], start_by) for row in rows]
             for due in await connection.fetch(_DUE_MAIL, names, mails):
                 batch = await connection.fetch(
                     _TAKE_BATCH,
                     due["campaign"], due["target"], due["batch"], due["batch"] or due["id"], _MAX_DIGEST,
                     self._lease_seconds, now,
                 )  # fmt: skip
-                parcels.append(Parcel(_lane(batch[0]), sorted(map(Delivery.of, batch), key=lambda one: one.id)))
+                whole = sorted(map(Delivery.of, batch), key=lambda one: one.id)
+                parcels.append(Parcel(_lane(batch[0]), whole, start_by))
         return parcels
 
     async def next_due_seconds(self, busy: Sequence[Lane]) -> float | None:

@@ -80,10 +80,10 @@ class Letter:
 
 
 def compose(campaign: str, news: Sequence[News], console: str, now: datetime) -> Letter:
-    """One letter of all *news* of *campaign*, the most pressing first; *console* is the console's URL."""
+    """One letter of all *news* of the campaign called *campaign*, the most pressing first; *console* is the console's URL."""
     merged = sorted(_merged(news), key=lambda one: (_first_deadline(one, now), one.about, one.page))
     sections = tuple(_section(one, console.rstrip("/"), now) for one in merged)
-    subject = sections[0].heading
+    subject = f"{one_line(campaign, 40)}: {sections[0].heading}"
     if len(sections) > 1:
         subject += f", and {len(sections) - 1} more {'thing' if len(sections) == 2 else 'things'}"
     return Letter(one_line(subject, _MAX_SUBJECT), sections, one_line(campaign))

@@ -42,14 +42,19 @@ class MailSender:
         self._text = Environment(loader=loader, autoescape=False, **shared).get_template("letter.txt.j2")  # type: ignore[arg-type]  # noqa: S701
         self._html = Environment(loader=loader, autoescape=True, **shared).get_template("letter.html.j2")  # type: ignore[arg-type]
 
-    async def send(self, parcel: Parcel, address: str | None, news: Sequence[News], now: datetime) -> Verdict:
-        """One attempt. What the server refuses for good (5xx) is dead, what it refuses for now is sent again."""
+    async def send(
+        self, parcel: Parcel, address: str | None, campaign: str, news: Sequence[News], now: datetime
+    ) -> Verdict:
+        """One attempt about the campaign called *campaign*.
+
+        What the server refuses for good (5xx) is dead, what it refuses for now is sent again.
+        """
         if self._server is None:
             return Verdict("not_configured", "e-mail is not configured: TAKEBACK_SMTP_URL is not set")
         if address is None:
             return Verdict("not_configured", f"{parcel.lane[2]} has no e-mail address in this campaign")
         try:
-            message = self.message(parcel, address, letters.compose(parcel.lane[1], news, self._console, now), now)
+            message = self.message(parcel, address, letters.compose(campaign, news, self._console, now), now)
         except (ValueError, HeaderParseError, IndexError) as error:
             return Verdict("dead", f"the address cannot be used: {error}")
         try:

@@ -16,7 +16,7 @@ from prometheus_client import Counter, Gauge
 from notifier.deliveries import backoff
 from notifier.deliveries.chat import ChatSender
 from notifier.deliveries.facts import Facts
-from notifier.deliveries.ledger import Lane, Ledger, Parcel
+from notifier.deliveries.ledger import Lane, LeaseLapsed, Ledger, Parcel
 from notifier.deliveries.mail import MailSender
 from notifier.deliveries.targets import Targets
 from notifier.deliveries.verdict import Verdict
@@ -119,9 +119,9 @@ class Worker:
         try:
             verdict = await self._send(parcel)
             await self._keep(parcel, verdict)
-        except _LOST as error:
+        except (*_LOST, LeaseLapsed) as error:
             # Nothing is marked: the lease lapses, and somebody tries again under the same id.
-            log.warning("a delivery could not be marked", delivery=parcel.id, error=str(error) or type(error).__name__)
+            log.warning("a delivery is left to its lease", delivery=parcel.id, error=str(error) or type(error).__name__)
         except Exception:
             log.exception("a delivery is defect", delivery=parcel.id, type=parcel.deliveries[0].type)
             await self._ledger.give_up(parcel, "dead", "it cannot be put into words: see the notifier's log")
@@ -131,16 +131,20 @@ class Worker:
         channel, campaign, name = parcel.lane
         if channel == "email":
             news = [await self._facts.news(delivery) for delivery in parcel.deliveries]
-            return await self._mail.send(
-                parcel, await self._facts.address(campaign, name), news, await self._facts.now()
-            )
+            address, called = await self._facts.address(campaign, name), await self._facts.name(campaign)
+            now = await self._facts.now()
+            parcel.still_mine()
+            return await self._mail.send(parcel, address, called, news, now)
         target = await self._targets.find(campaign, name)
         if target is None or target.disabled is not None:
             return Verdict("dead", (target and target.disabled) or "the webhook was removed")
         if channel == "webhook":
+            parcel.still_mine()
             return await self._webhooks.send(parcel, target)
-        news = [await self._facts.news(parcel.deliveries[0])]
-        return await self._chat.send(parcel, target.url, self._console, news[0], await self._facts.now())
+        told, called = await self._facts.news(parcel.deliveries[0]), await self._facts.name(campaign)
+        now = await self._facts.now()
+        parcel.still_mine()
+        return await self._chat.send(parcel, target.url, self._console, called, told, now)
 
     async def _keep(self, parcel: Parcel, verdict: Verdict) -> None:
         outcome = verdict.outcome
