@@ -110,6 +110,7 @@ class Recorder:
             vault=vault,
             group_reader=self._calls.group_reader,
             forward_seconds=settings.forward_deadline_seconds,
+            public_url=settings.public_url,
         )
         self.app = self._routes(settings, campaigns, runs, servers, exporter)
 
@@ -169,7 +170,7 @@ class Recorder:
         app.include_router(approvals_api.router(verifier, parts.approvals))
         app.include_router(runs_api.router(verifier, campaigns, runs, exporter))
         app.include_router(campaigns_api.router(verifier, campaigns, servers))
-        app.router.routes.extend(self._mcp_door.routes())
+        app.router.routes.insert(0, self._mcp_door.route)
         return app
 
 

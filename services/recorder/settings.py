@@ -21,5 +21,7 @@ class Settings(ServiceSettings):
     """How often the definitions of a tool server in use are read again and held against their pins."""
     webhook_allow_private: bool = False
     """Whether calendars' feeds of absences may be at addresses of this machine and its network."""
+    public_url: str = ""
+    """Where people reach the console, for the links that MCP clients show; empty: where the client reached the recorder."""
     allow_commands: bool = False
     """Whether a campaign's owner may register a tool server as a command to start (MCP over stdio)."""

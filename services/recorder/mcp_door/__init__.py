@@ -43,8 +43,10 @@ def build(
     vault: Vault,
     group_reader: GroupReader,
     forward_seconds: float,
+    public_url: str,
 ) -> McpDoor:
-    """The door in front of *recording*. *forward_seconds*: how long an approved call may be on its way."""
+    """The door in front of *recording*. *forward_seconds*: how long an approved call may be on its way; *public_url*: where
+    people decide (empty: where the client reached the door)."""
     continued = Continued(
         pool=pool,
         reader=reader,
@@ -56,4 +58,4 @@ def build(
     )
     catalog = Catalog(pool, runs, campaigns)
     states = States((keys_dir / "master.key").read_bytes())
-    return McpDoor(verifier, catalog, Calling(recording, continued, states), Changes(nats, servers))
+    return McpDoor(verifier, catalog, Calling(recording, continued, states), Changes(nats, servers), public_url)

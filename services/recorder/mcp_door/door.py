@@ -11,7 +11,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 from recorder.mcp_door import calling, shape
 from recorder.mcp_door.asking import Waits, elicitation, in_problem, in_words, input_required
@@ -42,21 +42,23 @@ class _Place:
 class McpDoor:
     """Serves `/mcp/runs/{run}` and `/mcp/runs/{run}/{server}`."""
 
-    def __init__(self, verifier: Verifier, catalog: Catalog, calls: Calling, changes: Changes) -> None:
+    def __init__(
+        self, verifier: Verifier, catalog: Catalog, calls: Calling, changes: Changes, public_url: str = ""
+    ) -> None:
         self._verifier = verifier
         self._catalog = catalog
         self._calls = calls
         self._changes = changes
+        self._public_url = public_url
         # Only to pass a cancellation on, where the replica that holds the call happens to hear of it.
         self._in_hand: dict[tuple[str, RequestId], Hearing] = {}
 
-    def routes(self) -> list[Route]:
-        """The door's routes. Raw ones: a call's way is short here too."""
+    @property
+    def route(self) -> Mount:
+        """All of the door. Starlette's own routes: a call's way is short here too."""
         methods = ["POST", "GET", "DELETE"]
-        return [
-            Route("/mcp/runs/{run}", self._serve, methods=methods),
-            Route("/mcp/runs/{run}/{server}", self._serve, methods=methods),
-        ]
+        one = Route("/runs/{run}/{server}", self._serve, methods=methods)
+        return Mount("/mcp", routes=[one, Route("/runs/{run}", self._serve, methods=methods)])
 
     async def _serve(self, request: Request) -> Response:
         caller = await self._verifier.caller(request.headers.get("authorization"))
@@ -65,7 +67,7 @@ class McpDoor:
             checked_id(request.path_params["run"]),
             None if server is None else checked_id(server),
             caller,
-            str(request.base_url),
+            self._public_url or f"{request.url.scheme}://{request.url.netloc}",
         )
         if request.method == "DELETE":
             return Response(status_code=204)  # a session is nothing that could end
