@@ -18,7 +18,7 @@ from recorder.manifest.model import HttpRequest
 from recorder.manifest.model import Operation as Manifested
 from recorder.toolport import secrets
 from recorder.toolport.http_target import PinnedTransport, Target, pinned_address
-from recorder.toolport.looking import HTTP
+from recorder.toolport.looking import HTTP, body_of
 from recorder.toolport.port import (
     Description,
     NoAnswer,
@@ -228,32 +228,23 @@ async def _read(response: httpx.Response) -> bytes | None:
 
 
 def _result(response: httpx.Response, content: bytes) -> Json:
-    """The answer as an MCP result, with status, headers and body beside it for the manifest's expressions."""
+    """The answer as an MCP result; what only expressions need stands beside it (`looking.view_of`)."""
+    kind = response.headers.get("content-type", "")
     try:
         text: str | None = content.decode()
     except UnicodeDecodeError:
         text = None
-    body = None
-    if text is not None and "json" in response.headers.get("content-type", ""):
-        try:
-            body = orjson.loads(content)
-        except orjson.JSONDecodeError:
-            body = None
-    said = (
-        text if text is not None else f"{len(content)} bytes of {response.headers.get('content-type', 'no known kind')}"
-    )
-    http = {
-        "status": response.status_code,
-        "headers": {name: value for name, value in response.headers.items() if name not in _KEPT_OUT},
-        "body": body,
-        "text": text if text is not None else "",
-        "base64": None if text is not None else base64.b64encode(content).decode(),
-    }
+    said = text if text is not None else f"{len(content)} bytes of {kind or 'no known kind'}"
+    headers = {name: value for name, value in response.headers.items() if name not in _KEPT_OUT}
+    http: Json = {"status": response.status_code, "headers": headers, "base64": None}
+    if text is None:
+        http["base64"] = base64.b64encode(content).decode()
     result: Json = {
-        "content": [{"type": "text", "text": said or f"{response.status_code} {response.reason_phrase}"}],
+        "content": [{"type": "text", "text": said}] if said else [],
         "isError": response.status_code >= 300,
         "_meta": {HTTP: http},
     }
+    body = body_of(said, kind) if text is not None else None
     if isinstance(body, dict):
         result["structuredContent"] = body
     return result

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
 from typing import Any, Final
 
+import orjson
+
 from recorder.manifest import expressions, states
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Manifest, Read, UndoStep
@@ -119,20 +121,33 @@ class Looking:
         return await port.call(call, arguments, entry=key, idempotency_key=key, fence=None, deadline=self.left)
 
 
+HTTP: Final = "io.github.takeback/http"
+"""Where a plain HTTP server's answer stands beside the MCP result that is made of it: status, headers, other bytes."""
+
+
 def view_of(result: Mapping[str, Any]) -> Json:
-    """A tool's result as expressions see it; of plain HTTP servers also `status`, `headers` and `body`."""
+    """A tool's result as expressions see it; of plain HTTP servers also `status`, `headers`, `body` and `base64`."""
     content = result.get("content") or []
     texts = [part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
-    structured = result.get("structuredContent")
     view: Json = {
         "isError": result.get("isError") is True,
         "text": "\n".join(texts),
         "content": content,
-        "structured": structured,
+        "structured": result.get("structuredContent"),
     }
     http = (result.get("_meta") or {}).get(HTTP)
-    return {**view, **http} if isinstance(http, Mapping) else view
+    if not isinstance(http, Mapping):
+        return view
+    if http["base64"] is not None:
+        return {**view, **http, "text": "", "body": None}
+    return {**view, **http, "body": body_of(view["text"], http["headers"].get("content-type", ""))}
 
 
-HTTP: Final = "io.github.takeback/http"
-"""Where a plain HTTP server's answer stands beside the MCP result that is made of it: status, headers, body."""
+def body_of(text: str, kind: str) -> Any:
+    """The JSON in an answer of content type *kind*; None where it is none."""
+    if "json" not in kind:
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None

@@ -173,10 +173,14 @@ class ManifestPort:
         except ExpressionFailed as error:
             unclear = f"{_UNCLEAR}: {error}"
         targets: list[Target] = before
+        reads: Json = dict(prepared.reads)
         looking = Looking(self._manifest, self._inner, self._reach, deadline)
         try:
+            for step in [] if failed or nothing or unclear else wanted.after:
+                _, reads[step.id or ""] = await looking.look(step, {**scope, "reads": reads})
+            scope["reads"] = reads
             targets = await self._after(looking, wanted, before, scope, new=not failed and not nothing)
-        except ExpressionFailed as error:
+        except (ExpressionFailed, Unreadable) as error:
             unclear = unclear or str(error)
         moved = [target.resource for target in targets if target.failure is None and target.changed]
         if (failed or nothing) and moved:
@@ -190,7 +194,7 @@ class ManifestPort:
             unclear = unclear or f"the state before the call could not be read: {prepared.failure}"
         if unclear is None:
             try:
-                scope = self._scope(wanted, arguments, prepared.reads, targets) | {"result": view}
+                scope = self._scope(wanted, arguments, reads, targets) | {"result": view}
                 uses = self._uses(wanted, scope)
                 if nothing and not targets:
                     meta: Json = {"undo": {"kind": "none", "why": "it changed nothing"}}

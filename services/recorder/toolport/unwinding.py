@@ -166,7 +166,10 @@ class Unwinding:
     async def _once(self, step: UndoStep, scope: Json) -> Any:
         if step.reads:
             self._looking.afresh()
-            return (await self._looking.look(step, scope))[1]
+            seen = (await self._looking.look(step, scope))[1]
+            if expressions.holds(step.conflict, {**scope, "result": seen}):
+                raise _Conflict(f"{step.call} shows that somebody changed it meanwhile.")
+            return seen
         if not expressions.holds(step.when, scope):
             return None
         arguments = expressions.fill(step.arguments, scope)
