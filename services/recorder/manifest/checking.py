@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from recorder.manifest import expressions, uris
 from recorder.manifest.functions import fingerprint
-from recorder.manifest.model import Branch, Change, Manifest, Operation, Read, Reference, UndoStep
+from recorder.manifest.model import Branch, Case, Change, Manifest, Operation, Read, Reference, UndoStep
 from takeback import json
 from takeback.errors import Problem
 
@@ -190,6 +190,16 @@ def _crosswise(manifest: Manifest) -> Iterator[tuple[Place, str]]:
             yield (*place, "read"), "keys and result are taken; choose another id"
     for name, operation in manifest.operations.items():
         yield from _operation(manifest, ("operations", name), operation)
+    for index, case in enumerate(manifest.conformance):
+        yield from _case(manifest, ("conformance", index), case)
+
+
+def _case(manifest: Manifest, place: Place, case: Case) -> Iterator[tuple[Place, str]]:
+    if case.call not in manifest.operations:
+        yield (*place, "call"), f"there is no operation {case.call}; there are {_listed(manifest.operations)}"
+    doings = [*case.prepare, *case.meanwhile, *case.cleanup]
+    sources = expressions.expressions_in([case.arguments, *(doing.arguments for doing in doings)])
+    yield from _names(place, sources, {"scratch"})
 
 
 def _operation(manifest: Manifest, place: Place, operation: Operation) -> Iterator[tuple[Place, str]]:
@@ -207,6 +217,10 @@ def _operation(manifest: Manifest, place: Place, operation: Operation) -> Iterat
         yield from _reading(manifest, (*place, "before", index), step, {"arguments", "reads"}, checkpoints=True)
         if step.id is None:
             yield (*place, "before", index), "it has no id, so nothing could name what it found"
+    for index, step in enumerate(operation.after):
+        yield from _reading(manifest, (*place, "after", index), step, {"arguments", "reads", "result"})
+        if step.id is None:
+            yield (*place, "after", index), "it has no id, so nothing could name what it found"
     yield from _names((*place, "fails"), [operation.fails], {"arguments", "reads", "records", "result"})
     yield from _names((*place, "nothing"), [operation.nothing], {"arguments", "reads", "records", "result"})
     for index, use in enumerate(operation.uses):
@@ -218,7 +232,7 @@ def _operation(manifest: Manifest, place: Place, operation: Operation) -> Iterat
         if change.name in names:
             yield at, f"two changes are called {change.name}; give one another name with `as`"
         names.append(change.name)
-        if change.new and not _mentions(change, "result"):
+        if change.new and not _mentions(change, "result") and not (operation.after and _mentions(change, "reads")):
             yield (*at, "new"), "its key does not come from the result, so the record can be read before the call"
         foretelling = {"arguments", "reads", "records", "before", "keys", "item"}
         yield from _names((*at, "leaves"), expressions.expressions_in(change.leaves), foretelling)
@@ -378,6 +392,8 @@ def _steps(manifest: Manifest) -> Iterator[tuple[Place, Read | UndoStep]]:
         place: Place = ("operations", name)
         for index, read_step in enumerate(operation.before):
             yield (*place, "before", index), read_step
+        for index, read_step in enumerate(operation.after):
+            yield (*place, "after", index), read_step
         ways = [((*place, "undo"), operation.undo or [])]
         ways += [((*place, "changes", n, "undo"), change.undo or []) for n, change in enumerate(operation.changes)]
         for at, branches in ways:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from urllib.parse import quote as quote_url
+from urllib.parse import unquote as unquote_url
 
 import orjson
 
@@ -182,5 +183,6 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "ident": _ident,
     "shell": shlex.quote,
     "url": lambda text: quote_url(text, safe=""),
+    "unurl": lambda text: unquote_url(text, errors="strict"),
 }
 """By the name under which an expression calls them."""

@@ -121,7 +121,8 @@ class Reference(Part):
 class UndoStep(Part):
     """One call of the way back. *conflict* holds where the server refused because somebody else was there first.
 
-    With *reads* it only looks. *each*: once for each value, which it names ``item``.
+    With *reads* it only looks, and ``result`` in *conflict* is the value of what it saw. *each*: once for each value,
+    which it names ``item``.
     """
 
     id: Word | None = None
@@ -229,7 +230,7 @@ class Operation(Part):
     """An operation: what its calls change, how its results are read, and its ways back.
 
     *reads*: that it changes nothing, or the condition over its arguments under which it does not. *before*: reads and
-    checkpoints before the call, by name in `reads`.
+    checkpoints before the call, by name in `reads`; *after*: reads right after it, for the keys of what it made.
     """
 
     description: str | None = None
@@ -242,6 +243,7 @@ class Operation(Part):
     fails: Cel = "result.isError"
     nothing: Cel = "false"
     before: Annotated[list[Read], BeforeValidator(_listed)] = Field(default_factory=list)
+    after: Annotated[list[Read], BeforeValidator(_listed)] = Field(default_factory=list)
     changes: Annotated[list[Change], BeforeValidator(_listed)] = Field(default_factory=list)
     undo: Branches | None = None
     via: Via = "api"
@@ -286,6 +288,39 @@ class Operation(Part):
         return self
 
 
+class Doing(Part):
+    """A call that conformance makes itself, past the recorder."""
+
+    call: Tool
+    arguments: Templates = Field(default_factory=dict)
+
+
+Doings = Annotated[list[Doing], BeforeValidator(_listed)]
+
+
+class Case(Part):
+    """A call on scratch records by which `takeback conformance` sees that its way back holds (P4).
+
+    Templates know `scratch`, letters and digits that nobody has used. *prepare* comes before the call, *meanwhile* is what
+    somebody else does to the same record after it. *expect*: how much of it comes back; without *meanwhile* nobody else
+    can be told apart, so only `none` may leave it out.
+    """
+
+    name: str
+    call: Tool
+    arguments: Templates = Field(default_factory=dict)
+    prepare: Doings = Field(default_factory=list)
+    meanwhile: Doings = Field(default_factory=list)
+    cleanup: Doings = Field(default_factory=list)
+    expect: Literal["full", "partial", "none"] = "full"
+
+    @model_validator(mode="after")
+    def _disturbed(self) -> Case:
+        if self.expect != "none" and not self.meanwhile:
+            raise ValueError("it says in `meanwhile` what somebody else does, so that a conflict can be seen")
+        return self
+
+
 class Manifest(Part):
     """One server's manifest, version 1."""
 
@@ -293,3 +328,4 @@ class Manifest(Part):
     server: str | None = None
     records: dict[Word, Record] = Field(default_factory=dict)
     operations: dict[Tool, Operation] = Field(min_length=1)
+    conformance: list[Case] = Field(default_factory=list)
