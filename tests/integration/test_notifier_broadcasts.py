@@ -165,7 +165,7 @@ async def test_a_rebuild_gives_the_same_projection_and_tells_nothing_again(
         await story.tell("review.acknowledged", body)
         await story.member("bard", "approver")
         await story.member("bard", None)
-        await eventually(lambda: _announced(database, 5))
+        await eventually(lambda: _announced(database, 6))
         await eventually(lambda: _has_position(database, story))
         before, fed = await _projection(database), await database.fetch("select * from notifier.feed order by seq")
         async with (
