@@ -101,6 +101,7 @@ class Notifier:
             asyncio.create_task(self._trimming.run(), name="notifier trimming"),
             asyncio.create_task(self._deliveries.worker.run(), name="notifier deliveries"),
             asyncio.create_task(self._watch.run(), name="notifier watch"),
+            asyncio.create_task(self._watch.tell_journal(), name="notifier lapses"),
             asyncio.create_task(self._watch.read_feeds(), name="notifier absences"),
         ]
         await self._consumer.start()

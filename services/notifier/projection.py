@@ -61,13 +61,14 @@ async def apply(connection: Transaction, event: Event) -> None:
     short_type = event.type.removeprefix(TYPE_PREFIX)
     changed = await agenda.role_change(connection, short_type, event)
     told = await _project(connection, short_type, event)
-    await agenda.project(connection, short_type, event)
     campaign = campaign_of(event)
     if await feed.passes(connection, event):
         await feed.append(connection, campaign, event)
         await telling.tell(connection, campaign, event)
         if changed is not None:
             await agenda.note(connection, changed)
+    # After the feed: its counter puts the campaign's transactions in order, and windows of one are changed by several.
+    await agenda.project(connection, short_type, event)
     for announcement in told:
         if await announcements.announce(connection, campaign, announcement):
             await _send(connection, campaign, announcement)

@@ -12,6 +12,7 @@ from notifier import outgoing
 from notifier.lapsing import Lapsing
 from notifier.reminding import Reminding
 from notifier.roles import Roles
+from notifier.windows import Window
 from takeback import json
 from takeback.calendars import Calendars
 from takeback.errors import Problem
@@ -38,16 +39,29 @@ class Watch:
         self._roles = roles
         self._calendars = calendars
         self._poll_seconds = poll_seconds
+        self._lapsed: dict[str, Window] = {}
 
     async def run(self) -> None:
-        """Until it is cancelled. One part that fails holds up no other: a bus that is away delays no reminder."""
+        """Reminders and escalations, for ever. They ask nobody but the database: a recorder that is away delays none."""
         while True:
-            for part in (self._look, self._record, self._tell_roles):
+            pause = self._poll_seconds
+            try:
+                await self._look()
+                soon = await self._reminding.seconds_to_next()
+                pause = pause if soon is None else min(pause, max(0.0, soon))
+            except _LOST as error:
+                _waits("reminders", error)
+            await asyncio.sleep(pause)
+
+    async def tell_journal(self) -> None:
+        """What becomes a fact, or needs the newest ones, for ever: what was accepted, what lapsed, whose role changed."""
+        while True:
+            for part in (self._record, self._lapse, self._roles.tell):
                 try:
                     await part()
                 except _LOST as error:
-                    log.warning("what is due waits", part=part.__name__, error=str(error) or type(error).__name__)
-            await asyncio.sleep(await self._pause())
+                    _waits(part.__name__, error)
+            await asyncio.sleep(self._poll_seconds)
 
     async def read_feeds(self) -> None:
         """Reads the absences that are due, for ever; tells those whose feed cannot be read, once a day."""
@@ -55,14 +69,13 @@ class Watch:
             try:
                 await self._read_feeds()
             except _LOST as error:
-                log.warning("absences wait", error=str(error) or type(error).__name__)
+                _waits("absences", error)
             await asyncio.sleep(max(1.0, self._poll_seconds))
 
     async def _look(self) -> None:
         while True:
             looked = await self._reminding.look()
-            if looked.lapsed:
-                await self._lapsing.lapse(looked.lapsed)
+            self._lapsed |= {window.entry: window for window in looked.lapsed}
             if looked.is_all:
                 return
 
@@ -70,15 +83,10 @@ class Watch:
         while await self._lapsing.record_accepted():
             pass
 
-    async def _tell_roles(self) -> None:
-        await self._roles.tell()
-
-    async def _pause(self) -> float:
-        try:
-            soon = await self._reminding.seconds_to_next()
-        except _LOST:
-            return self._poll_seconds
-        return self._poll_seconds if soon is None else min(self._poll_seconds, max(0.0, soon))
+    async def _lapse(self) -> None:
+        lapsed, self._lapsed = self._lapsed, {}
+        if lapsed:
+            await self._lapsing.lapse(list(lapsed.values()))
 
     async def _read_feeds(self) -> None:
         feeds: dict[str, list[tuple[str, str]]] = defaultdict(list)
@@ -104,3 +112,7 @@ class Watch:
             payload = {"sub": sub, "feed": feed, "problem": problem}
             if await outgoing.enqueue(connection, "calendar.unreadable", campaign, sub, message, payload):
                 log.warning("absences cannot be read", feed=feed, problem=problem, campaign=campaign)
+
+
+def _waits(what: str, error: BaseException) -> None:
+    log.warning("what is due waits", what=what, error=str(error) or type(error).__name__)
