@@ -82,6 +82,21 @@ async def test_an_overwritten_note_comes_back_once_and_a_second_undo_changes_not
     assert len(pantry.writes) == writes
 
 
+async def test_a_taking_back_can_be_taken_back_where_the_ways_lead_forth_again(
+    lab: ManifestLab, pantry: Pantry
+) -> None:
+    """S12."""
+    entry = await lab.call("write_note", path="/a", text="better")
+    assert await lab.back(entry) == ["reverted"]
+    reversal = (await lab.entry(entry)).reverted_by
+    assert reversal is not None
+    assert await lab.back(reversal) == ["reverted"]
+    assert pantry.notes["/a"] == "better"
+    assert (await lab.entry(entry)).status == "committed"
+    assert await lab.back(entry) == ["reverted"]
+    assert pantry.notes["/a"] == "alpha"
+
+
 async def test_what_somebody_else_wrote_in_between_is_a_conflict_and_survives(lab: ManifestLab, pantry: Pantry) -> None:
     """G8."""
     entry = await lab.call("write_note", path="/a", text="rubbish")

@@ -219,6 +219,7 @@ operations:
 
   write_note:
     tier: medium
+    redo: true
     window: P30D
     reads: has(arguments.dryRun) && arguments.dryRun
     fails: result.text.startsWith('Error')

@@ -231,6 +231,7 @@ class Operation(Part):
 
     *reads*: that it changes nothing, or the condition over its arguments under which it does not. *before*: reads and
     checkpoints before the call, by name in `reads`; *after*: reads right after it, for the keys of what it made.
+    *redo*: its ways back also lead from the state after an undo to the one before it, so that an undo can be taken back.
     """
 
     description: str | None = None
@@ -246,6 +247,7 @@ class Operation(Part):
     after: Annotated[list[Read], BeforeValidator(_listed)] = Field(default_factory=list)
     changes: Annotated[list[Change], BeforeValidator(_listed)] = Field(default_factory=list)
     undo: Branches | None = None
+    redo: bool = False
     via: Via = "api"
     window: Window | None = None
     undo_authority: str | None = None

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from recorder.manifest import expressions, restoring, states, uris
+from recorder.manifest import expressions, restoring, states, uris, ways
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Branch, Manifest, UndoStep
 from recorder.manifest.states import Target
 from recorder.toolport.looking import Looking, Unreadable
 from recorder.toolport.port import NoAnswer, NotSent, ToolPortError, ToolRefused
 from takeback import json
-from takeback.extension import Remap, UndoAnswer
+from takeback.extension import EXTENSION, Remap, UndoAnswer, UndoOffer, read_result
 
 Json = dict[str, Any]
 
@@ -207,7 +208,29 @@ class Unwinding:
                 missed = str(error)
             if missed is not None:
                 return UndoAnswer(outcome="failed", detail=f"It was sent, and {target.resource}: {missed}")
-        return UndoAnswer(outcome="reverted", remaps=self._remaps, side_effects=self._told)
+        answer = UndoAnswer(outcome="reverted", remaps=self._remaps, side_effects=self._told)
+        return answer.model_copy(update={"undo": await self._redo()})
+
+    async def _redo(self) -> UndoOffer | None:
+        """The way from here back to the state before this undo, where the manifest says that there is one (S12)."""
+        name = self._token["operation"]
+        operation = self._manifest.operations.get(name)
+        if operation is None or not operation.redo:
+            return None
+        self._looking.afresh()
+        kept = {part: self._token[part] for part in ("arguments", "reads", "result") if part in self._token}
+        try:
+            targets = [
+                replace(
+                    target, before=target.now, after=await self._looking.record(target.record, target.keys), now=None
+                )
+                for target in self._targets
+            ]
+            scope: Json = {"reads": {}, **kept, "records": states.records_in(operation, targets)}
+            meta = ways.concluded(self._manifest, self._token["manifest"], name, targets, scope, [])
+        except (ExpressionFailed, Unreadable):
+            return None  # the undo is done all the same; there is no way forth that is known
+        return read_result({EXTENSION: meta}, ways.template_of(operation), datetime.now(UTC)).undo
 
     def _scope(self, target: Target | None) -> Json:
         operation = self._manifest.operations.get(self._token["operation"])
