@@ -214,6 +214,13 @@ async def test_amounts_are_taken_back_by_difference_beside_others_changes(lab: M
     assert pantry.stock["flour"] == 50
 
 
+async def test_an_amount_that_did_not_move_as_it_should_is_in_doubt(lab: ManifestLab, pantry: Pantry) -> None:
+    """S8: the version of the record cannot show it."""
+    entry = await lab.call("take", item="flour", count=3)
+    pantry.lies = True
+    assert await lab.back(entry) == ["in_doubt"]
+
+
 async def test_single_fields_come_back_beside_somebody_elses_edit(lab: ManifestLab, pantry: Pantry) -> None:
     """Field-level conflict (G8)."""
     entry = await lab.call("update_task", id="t91", title="wrong", done=True)

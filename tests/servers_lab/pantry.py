@@ -142,7 +142,8 @@ def pantry_server(pantry: Pantry) -> MCPServer:
     @server.tool(structured_output=False)
     def take(item: str, count: int) -> str:
         """Take some; a negative count puts some back."""
-        pantry.stock[item] = pantry.stock.get(item, 0) - count
+        if not pantry.lies:
+            pantry.stock[item] = pantry.stock.get(item, 0) - count
         pantry.wrote("take")
         return "ok"
 

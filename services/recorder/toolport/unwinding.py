@@ -207,7 +207,7 @@ class Unwinding:
             except Unreadable as error:
                 missed = str(error)
             if missed is not None:
-                return UndoAnswer(outcome="failed", detail=f"It was sent, and {target.resource}: {missed}")
+                raise NoAnswer(f"The undo was sent, and {target.resource} does not show it: {missed}.")
         answer = UndoAnswer(outcome="reverted", remaps=self._remaps, side_effects=self._told)
         return answer.model_copy(update={"undo": await self._redo()})
 
@@ -218,7 +218,7 @@ class Unwinding:
         if operation is None or not operation.redo:
             return None
         self._looking.afresh()
-        kept = {part: self._token[part] for part in ("arguments", "reads", "result") if part in self._token}
+        kept: Json = {part: self._token[part] for part in ("arguments", "reads", "result") if part in self._token}
         try:
             targets = [
                 replace(
