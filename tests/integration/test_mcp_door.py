@@ -335,9 +335,13 @@ async def test_a_slow_person_uses_up_nothing_of_the_tools_time(campaign: McpCamp
 # --- clients that leave -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("era", ERAS)
+async def _unheard(progress: float, total: float | None, message: str | None) -> None:
+    """The tool tells of no progress."""
+
+
+@pytest.mark.parametrize(("era", "progress"), [(ERAS[0], None), (ERAS[1], None), (ERAS[1], _unheard)])
 async def test_a_client_that_cancels_reaches_the_tool_and_leaves_the_call_in_doubt(
-    undeclared: McpCampaign, reference: Reference, era: Era
+    undeclared: McpCampaign, reference: Reference, era: Era, progress: Any
 ) -> None:
     """J7, facts.md: a dropped connection (2026-07-28) or a notification (2025-11-25) cancels; nothing is lost."""
 
@@ -345,7 +349,7 @@ async def test_a_client_that_cancels_reaches_the_tool_and_leaves_the_call_in_dou
         return [entry["status"] for entry in await undeclared.entries()] == ["in_doubt"]
 
     async with undeclared.connect("ref", era) as client:
-        calling = asyncio.ensure_future(client.call_tool("wait", {}))
+        calling = asyncio.ensure_future(client.call_tool("wait", {}, progress_callback=progress))
         await reference.waiting.wait()
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,12 +44,14 @@ async def answered(
     context = hearing.set(heard)
     try:
         if heard.progress is None:
-            return _at_once(await _watched(request, exchange, heard, work(heard)))
+            async with _watched(request, exchange, heard):
+                return _at_once(await work(heard))
         working = asyncio.ensure_future(work(heard))
     finally:
         hearing.reset(context)
     first = asyncio.ensure_future(events.get())
-    await asyncio.wait((working, first), return_when=asyncio.FIRST_COMPLETED)
+    async with _watched(request, exchange, heard):
+        await asyncio.wait((working, first), return_when=asyncio.FIRST_COMPLETED)
     if not first.done() and working.done():
         first.cancel()
         return _at_once(await working)
@@ -149,9 +152,12 @@ async def _frames(
     yield shape.frame(told.response)
 
 
-async def _watched(request: Request, exchange: Exchange, heard: Hearing, work: Coroutine[Any, Any, Told]) -> Told:
+@asynccontextmanager
+async def _watched(request: Request, exchange: Exchange, heard: Hearing) -> AsyncIterator[None]:
+    """Cancels what *heard* is about when the client drops the connection, where that means anything."""
     if not exchange.modern:
-        return await work
+        yield
+        return
     watching: list[asyncio.Task[None]] = []
     loop = asyncio.get_running_loop()
     # Most calls have ended before it is worth a task to see whether their client is still there.
@@ -159,7 +165,7 @@ async def _watched(request: Request, exchange: Exchange, heard: Hearing, work: C
         _WATCH_AFTER_SECONDS, lambda: watching.append(loop.create_task(_cancelling(request, heard)))
     )
     try:
-        return await work
+        yield
     finally:
         later.cancel()
         for task in watching:
