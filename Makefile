@@ -1,6 +1,6 @@
 # Takeback. `make` alone lists what there is; everything works from a fresh clone with Python 3.11 and make.
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test check bench faults verify schemas format requirements
+.PHONY: help setup run demo test check bench faults verify schemas screenshots format requirements
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -39,6 +39,9 @@ verify: setup ## See that generated files (schemas, AsyncAPI, OpenAPI) are what 
 
 schemas: setup ## Write schemas/ anew from the code
 	$(BIN)/python -m takeback.schemas --write
+
+screenshots: setup ## Take the pictures in docs/screens/ anew, in Chromium
+	TAKEBACK_SCREENSHOTS=docs/screens $(BIN)/pytest -q tests/browser/test_pages.py $(ARGS)
 
 format: setup ## Format the code
 	$(BIN)/ruff format .

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import uvloop
 
-from tests.bench import calls, door, reminders, reversals
+from tests.bench import calls, console, door, reminders, reversals
 
 
 async def main(seconds: float) -> None:
@@ -24,6 +24,8 @@ async def main(seconds: float) -> None:
         await reversals.measure(path / "stack")
         print(f"Reminders with {reminders.OPEN:,} windows open")
         await reminders.measure(path / "reminders")
+        print(f"The console on a run of {console.ENTRIES:,} entries")
+        await console.measure(path / "console")
 
 
 if __name__ == "__main__":

@@ -25,15 +25,17 @@ async def measure(folder: Path) -> None:
     async with TakebackProcess("serve", "--data", str(folder), "--port", "0") as stack:
         print(f"warm start to ready: {time.perf_counter() - began:.2f} s")
         data = DataFolder(folder)
-        await _add_adventure(data)
+        await add_adventure(data)
         await _approve_to_reverted(data, stack.url, read_notes(folder)["game"])
 
 
-async def _add_adventure(folder: DataFolder) -> None:
+async def add_adventure(folder: DataFolder) -> None:
+    """An adventure for the game's tools to write into."""
     urls = folder.urls()
     assert urls is not None
     connection = await asyncpg.connect(driver_url(urls.postgres))
     await connection.execute("insert into game.adventures (id, title, episode) values ('bench', 'Bench', 'The gate')")
+    await connection.execute("insert into game.combats (adventure) values ('bench')")
     await connection.close()
 
 

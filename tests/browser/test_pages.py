@@ -49,13 +49,14 @@ async def places(theatre: Theatre) -> AsyncIterator[dict[str, tuple[str, str | N
     sale = await theatre.sale(91, agreed=True)
     seller, dana = sale.cast.seller, await theatre.stage.seat("dana")
     waiting = await sale.agent.welcome(sale.cast.address, sale.cast.customer)
-    plan = await sale.seller.plan(sale.campaign, run=sale.agent.run)
     done = await sale.seller.decide_plan(
         await sale.seller.plan(sale.campaign, entries=[sale.entries["meeting"]["id"]]),
         reason="nobody signed",
         category="hallucinated",
     )
-    plan = await sale.seller.plan(sale.campaign, run=sale.agent.run)
+    plan = await sale.seller.plan(
+        sale.campaign, entries=[sale.entries[name]["id"] for name in ("stage", "mail", "refund")]
+    )
     cast, narrator = await theatre.table(92)
     await narrator.strike(cast.scene.adventure, cast.fighter.id, cast.blow)
     await narrator.let_die(cast.scene.adventure, cast.fighter.id)
@@ -165,5 +166,5 @@ async def picture(page: Page, name: str) -> None:
         await page.screenshot(path=path)
         return
     size = page.viewport_size or WIDE
-    height = min(1600, await page.evaluate("Math.max(document.documentElement.scrollHeight, innerHeight)"))
+    height = min(1150, await page.evaluate("Math.max(document.documentElement.scrollHeight, innerHeight)"))
     await page.screenshot(path=path, full_page=True, clip={"x": 0, "y": 0, "width": size["width"], "height": height})

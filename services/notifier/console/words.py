@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json as indented
+import json
 from datetime import UTC, datetime
 from typing import Any
-
-from takeback import json
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _SHORT = 120
@@ -145,13 +143,13 @@ def value(anything: Any) -> str:
     elif isinstance(anything, list) and all(isinstance(one, str | int | float) for one in anything):
         text = ", ".join(map(str, anything))
     else:
-        text = json.dumps(anything).decode()
+        text = json.dumps(anything, ensure_ascii=False)
     return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
 
 
 def document(anything: Any) -> str:
     """A value as indented JSON, whole."""
-    return indented.dumps(anything, indent=2, ensure_ascii=False)
+    return json.dumps(anything, indent=2, ensure_ascii=False)
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

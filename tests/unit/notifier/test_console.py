@@ -1,0 +1,139 @@
+"""The console's words and pictures: pure."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notifier.console import drawing, words
+from notifier.console.pages.plans import decision_of, needs_choice, untouched_fields
+from notifier.console.pages.runs import turns_of
+from takeback.errors import Problem
+
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (30, "closes in less than a minute"),
+        (119 * 60, "closes in 119 min"),
+        (3 * 3600, "closes in 3 h"),
+        (47 * 3600, "closes in 47 h"),
+        (8 * 86400, "closes in 8 days"),
+        (-300, "closed 5 min ago"),
+    ],
+)
+def test_times_are_said_in_words_that_a_tired_person_understands(seconds: int, said: str) -> None:
+    """U2."""
+    assert words.closes(NOW + timedelta(seconds=seconds), NOW) == said
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_any_value_fits_on_a_line(anything: Any) -> None:
+    assert 0 < len(words.value(anything)) <= 120
+
+
+def test_a_sealed_value_is_said_to_be_secret_and_no_value_is_told_from_an_empty_one() -> None:
+    """J18: what is sealed is said to be."""
+    assert [words.value(one) for one in ({"sealed": True}, None, "", [])] == ["secret", "nothing", "(empty)", "(none)"]
+
+
+def entry(id_: str, interaction: str | None, **more: Any) -> dict[str, Any]:
+    return {"id": id_, "label": id_, "interaction": interaction, "kind": "call", "status": "committed"} | more
+
+
+def test_the_latest_turn_is_the_newest_with_a_change_that_happened() -> None:
+    """U1: reads and refused calls make no turn that could be undone."""
+    turns = turns_of(
+        [
+            entry("e5", "t3", kind="read"),
+            entry("e4", None, kind="reversal"),
+            entry("e3", "t2"),
+            entry("e2", "t2", status="reverted"),
+            entry("e1", "t1"),
+        ],
+        with_latest=True,
+    )
+    assert [(turn.interaction, turn.latest, len(turn.entries)) for turn in turns] == [
+        ("t3", False, 1), (None, False, 1), ("t2", True, 2), ("t1", False, 1),
+    ]  # fmt: skip
+    assert not any(turn.latest for turn in turns_of([entry("e1", "t1")], with_latest=False))
+
+
+def test_of_several_links_between_two_entries_the_surest_is_drawn() -> None:
+    """G1: a default link stays, and is not what is shown where somebody declared more."""
+    links = [
+        {"id": source, "entry": "e2", "dependsOn": "e1", "source": source}
+        for source in ("default", "declared", "inferred")
+    ]
+    picture = drawing.graph([entry("e1", None), entry("e2", None)], links, all_links=False)
+    assert [arc.source for arc in picture.arcs] == ["declared"]
+    assert picture.hidden == 0
+
+
+@given(st.integers(2, 60), st.booleans())
+def test_a_carpet_of_default_links_is_left_out_and_counted(many: int, every: bool) -> None:
+    """G2: nothing is hidden without saying how much."""
+    entries = [entry(f"e{number}", None) for number in range(many)]
+    links = [
+        {"id": f"l{a}-{b}", "entry": f"e{b}", "dependsOn": f"e{a}", "source": "default"}
+        for a in range(many)
+        for b in range(a + 1, many)
+    ]
+    picture = drawing.graph(entries, links, all_links=every)
+    assert len(picture.arcs) + picture.hidden == len(links)
+    assert not (every and picture.hidden)
+    assert 0 <= picture.left < drawing.LEFT
+
+
+def test_a_form_becomes_exactly_the_decision_that_was_seen() -> None:
+    """G5, G6."""
+    form = {
+        "decision": ["approve"], "digest": ["d"], "reason": ["why"], "category": ["misread"], "csrf": ["x"],
+        "step:ent_1": ["back"], "step:ent_2": ["leave"], "step:ent_3": ["override"], "step:ent_4": ["fields"],
+        "fields:ent_4": ["stage", "owner"],
+    }  # fmt: skip
+    assert decision_of(form) == {
+        "decision": "approve", "digest": "d", "leaveOut": ["ent_2"], "override": ["ent_3"],
+        "fields": {"ent_4": ["stage", "owner"]}, "reason": "why", "category": "misread",
+    }  # fmt: skip
+    with pytest.raises(Problem):
+        decision_of(form | {"step:ent_1": ["whatever"]})
+
+
+def plan(**more: Any) -> dict[str, Any]:
+    step = {"entry": "e1", "conflict": None, "needsPerson": None}
+    return {"steps": [step], "notReversible": [], "unresolved": []} | more
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [
+        (plan(), False),
+        (plan(notReversible=[{"entry": "e2", "reason": "failed"}]), False),
+        (plan(notReversible=[{"entry": "e2", "reason": "declared"}]), True),
+        (plan(unresolved=[{"entry": "e2"}]), True),
+        (plan(steps=[]), True),
+        (plan(steps=[{"entry": "e1", "conflict": {"fields": []}, "needsPerson": None}]), True),
+        (plan(steps=[{"entry": "e1", "conflict": None, "needsPerson": "ui"}]), True),
+    ],
+)
+def test_the_dialog_decides_only_what_needs_no_choice(found: dict[str, Any], wanted: bool) -> None:
+    """U1: whatever needs a choice opens the whole plan."""
+    assert needs_choice(found) is wanted
+
+
+def test_only_fields_that_nobody_else_changed_are_offered_by_themselves() -> None:
+    """G5, S3."""
+    step = {"conflict": {"fields": [{"field": "nextStep"}]}}
+    changed = {"effects": [{"changes": [{"field": "stage"}, {"field": "nextStep"}]}], "effect": None}
+    assert untouched_fields(step, changed) == ["stage"]
+    assert untouched_fields({"conflict": None}, changed) == []
