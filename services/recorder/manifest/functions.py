@@ -144,6 +144,10 @@ def _unbase64(value: str) -> str:
         raise ValueError("unbase64(): it is not the base64 of UTF-8 text") from error
 
 
+def _fail(reason: str) -> Any:
+    raise ValueError(reason)
+
+
 def _get(value: Json, name: str, otherwise: Any) -> Any:
     return value.get(name, otherwise)
 
@@ -161,6 +165,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "pick": _pick,
     "without": _without,
     "merge": _merge,
+    "fail": _fail,
     "get": _get,
     "names": _names,
     "one": _one,
