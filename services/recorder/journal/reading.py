@@ -85,6 +85,16 @@ class JournalReader:
         )
         return [_stored(row) for row in rows]
 
+    async def newest_of_run(self, run: str, before: int | None, limit: int) -> list[StoredEntry]:
+        """The entries of *run* with a label number below *before*, the newest first."""
+        rows = await self._pool.fetch(
+            _ENTRIES + "where run = $1 and label < coalesce($2, 2147483647) order by label desc limit $3",
+            run,
+            before,
+            limit,
+        )
+        return [_stored(row) for row in rows]
+
     async def unsettled(self, campaign: str) -> list[StoredEntry]:
         """The campaign's entries whose end is still open, reversals that were not verified included."""
         rows = await self._pool.fetch(
