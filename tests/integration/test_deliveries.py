@@ -9,7 +9,10 @@ import asyncpg
 import httpx
 import pytest
 
+from notifier import outgoing
+from notifier.deliveries.ledger import Ledger
 from notifier.rebuild import rebuild
+from takeback.database import connect_pool
 from takeback.ids import new_id
 from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story, entry_view, eventually
 from tests.integration.receivers import HookServer, MailServer, Request, subject_of, text_of
@@ -426,6 +429,24 @@ async def test_a_chat_is_told_in_words(story: Story, hooks: HookServer, owner: O
     assert "@everyone" not in said.event["message"]
     assert "everyone" in said.event["message"]
     assert (await owner.one("accepted", channel="chat"))["target"] == "team"
+
+
+async def test_a_worker_rests_while_nothing_waits_that_it_could_send(
+    story: Story, hooks: HookServer, owner: Owner, lab: Lab
+) -> None:
+    """N7: neither an empty ledger nor a receiver that is being served keeps it asking."""
+    pool = await connect_pool(lab.environ["TAKEBACK_POSTGRES_URL"], "notifier")
+    ledger = Ledger(pool, outgoing.accepted, 2, 3600)
+    assert await ledger.next_due_seconds([]) is None
+    hooks.holds["/slow"] = asyncio.Event()
+    await owner.hook("slow", f"{hooks.url}/slow")
+    await story.call()
+    await eventually(lambda: hooks.requests)
+    assert await ledger.next_due_seconds([("webhook", story.campaign, "slow")]) is None
+    due = await ledger.next_due_seconds([])
+    assert due is not None
+    assert 0 < due <= 2
+    await pool.close()
 
 
 async def test_removing_a_webhook_lets_go_of_what_waited_for_it(

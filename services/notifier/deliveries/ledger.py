@@ -79,8 +79,8 @@ from taken where deliveries.id = taken.id
 returning deliveries.*
 """
 _NEXT = """
-select greatest(0, extract(epoch from min(due_at) - clock_timestamp()))::float8 from deliveries
-where status = 'waiting' and not (channel || ' ' || campaign || ' ' || target) = any($1)
+select greatest(0, extract(epoch from due_at - clock_timestamp()))::float8 from deliveries
+where status = 'waiting' and not (channel || ' ' || campaign || ' ' || target) = any($1) order by due_at limit 1
 """
 _SIDE_BY_SIDE = 8
 """How many deliveries one receiver gets at the same time."""
