@@ -52,6 +52,16 @@ hearing: ContextVar[Hearing | None] = ContextVar("hearing", default=None)
 """Set by a door before it hands a call over."""
 
 
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Calls made in the block are the recorder's own: its reads before and after a call go on whoever has left."""
+    token = hearing.set(None)
+    try:
+        yield
+    finally:
+        hearing.reset(token)
+
+
 @runtime_checkable
 class Changing(Protocol):
     """A port whose tool server tells when its list of tools has changed."""

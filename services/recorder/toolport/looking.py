@@ -13,6 +13,7 @@ from recorder.manifest import expressions, states
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Manifest, Read, UndoStep
 from recorder.manifest.states import ABSENT, State
+from recorder.toolport.hearing import unheard
 from recorder.toolport.port import Outcome, ToolPort, ToolPortError
 from takeback import json
 
@@ -118,7 +119,8 @@ class Looking:
 
     async def _send(self, server: str | None, call: str, arguments: Json, key: str) -> Outcome:
         port = self._port if server is None else await self._reach(server)
-        return await port.call(call, arguments, entry=key, idempotency_key=key, fence=None, deadline=self.left)
+        with unheard():
+            return await port.call(call, arguments, entry=key, idempotency_key=key, fence=None, deadline=self.left)
 
 
 HTTP: Final = "io.github.takeback/http"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from recorder.manifest.model import Manifest
 from recorder.manifest.model import Operation as Manifested
 from recorder.manifest.states import ABSENT, State, Target
 from recorder.prepared import Prepared, ReadRecord
+from recorder.toolport.hearing import Changing
 from recorder.toolport.looking import Looking, Unreadable, view_of
 from recorder.toolport.port import (
     OWN,
@@ -43,6 +45,10 @@ class ManifestPort:
         self._manifest = checked.manifest
         self._hash = checked.hash
         self._reach = reach
+
+    def changes(self, tell: Callable[[], None]) -> AbstractContextManager[None]:
+        """See `hearing.Changing`."""
+        return self._inner.changes(tell) if isinstance(self._inner, Changing) else nullcontext()
 
     # --- describe ---------------------------------------------------------------------------------------------------------
 
