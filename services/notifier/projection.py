@@ -152,7 +152,8 @@ async def _project(connection: Transaction, short_type: str, event: Event) -> li
         case "campaign.opened":
             opened_campaign = CampaignOpened.model_validate(event.data)
             await connection.execute(
-                "insert into campaigns (campaign, name) values ($1, $2) on conflict (campaign) do update set name = excluded.name",
+                "insert into campaigns (campaign, name) values ($1, $2) "
+                "on conflict (campaign) do update set name = excluded.name",
                 opened_campaign.campaign,
                 opened_campaign.name,
             )
