@@ -152,9 +152,11 @@ async def test_what_is_not_of_the_campaign_is_not_found_and_what_is_malformed_is
     by = {"sub": OWNER.sub, "kind": "human"}
     decision = {"plan": plan, "decision": "approve", "digest": lab.plans[plan]["digest"]}
     asked = {"id": new_id("rec"), "type": "plan.decided", "campaign": other, "by": by, "body": decision}
+    lapsed = {"run": lab.run, "entry": entry, "undoBy": "2026-12-01T12:00:00Z", "how": "quietly"}
     for request, status in (
         (asked, 404),
-        ({**asked, "campaign": "cmp_none", "type": "window.lapsed"}, 404),
+        ({**asked, "type": "window.lapsed", "body": lapsed}, 404),
+        ({**asked, "campaign": lab.campaign, "type": "window.lapsed"}, 422),
         ({**asked, "campaign": lab.campaign, "body": {**decision, "override": ["ent_none"]}}, 422),
         ({**asked, "campaign": lab.campaign, "body": {"plan": plan}}, 422),
         ({**asked, "campaign": "a.b"}, 422),
