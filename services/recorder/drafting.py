@@ -96,6 +96,7 @@ def draft(call: Call, keys: CampaignKeys, undo: Mapping[str, Any], because: Sequ
         "resources": [_touched(touched) for touched in expected_touched(call.resources)],
         "internal": {
             "pin": call.operation.pin,
+            "source": call.operation.source,
             "argumentsHash": call.arguments_hash,
             "by": {"sub": call.caller.sub, "kind": call.caller.kind},
             "because": list(because),

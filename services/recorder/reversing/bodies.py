@@ -128,6 +128,7 @@ def reversal_body(original: StoredEntry, claim: Claim, keys: CampaignKeys) -> di
         "resources": [{"resource": name, "role": "changes", "version": None} for name in claim.before],
         "plan": claim.plan,
         "internal": {
+            "source": original.body.get("internal", {}).get("source"),
             "authority": claim.authority,
             "reason": claim.reason,
             "expected": {

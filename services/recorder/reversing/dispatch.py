@@ -128,10 +128,9 @@ class Dispatch:
         return Finding(judgement, parts, after, answered.said)
 
     async def _send(self, claim: Claim, original: StoredEntry, names: Mapping[str, str], *, resumed: bool) -> Answered:
-        token = await self._token(original)
         try:
             port = await self._ports.port(original.campaign, original.entry["server"])
-            asked = asyncio.ensure_future(self._undo(port, token, claim, names, resumed=resumed))
+            asked = asyncio.ensure_future(self._undo(port, original, claim, names, resumed=resumed))
             if is_armed("after-undo-sent"):
                 await asyncio.wait([asked], timeout=0.05)
             reach("after-undo-sent")
@@ -150,26 +149,30 @@ class Dispatch:
         return _kept(said)
 
     async def _undo(
-        self, port: ToolPort, token: str, claim: Claim, names: Mapping[str, str], *, resumed: bool
+        self, port: ToolPort, original: StoredEntry, claim: Claim, names: Mapping[str, str], *, resumed: bool
     ) -> UndoAnswer:
+        """Who made the token is known from the journal: a server's own is never taken for a manifest's, nor shown to others."""
+        token = await self._token(original)
         fields = list(claim.fields) if claim.fields is not None else None
-        if isinstance(port, SelfMade) and port.made(token):
-            expected = {name: wanted.version for name, wanted in claim.expected.items() if not wanted.any_version}
-            return await port.compensate(
+        if original.body.get("internal", {}).get("source") != "manifest":
+            return await port.undo(
                 token,
-                expected=expected,
-                names=names,
+                if_version=claim.if_version,
                 force=claim.force,
                 fields=fields,
-                resumed=resumed,
                 idempotency_key=claim.reversal,
                 deadline=self._deadline,
             )
-        return await port.undo(
+        if not isinstance(port, SelfMade):
+            raise Unsupported("The call was made under a manifest, and its server is registered without one by now")
+        expected = {name: wanted.version for name, wanted in claim.expected.items() if not wanted.any_version}
+        return await port.compensate(
             token,
-            if_version=claim.if_version,
+            expected=expected,
+            names=names,
             force=claim.force,
             fields=fields,
+            resumed=resumed,
             idempotency_key=claim.reversal,
             deadline=self._deadline,
         )

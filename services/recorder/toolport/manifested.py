@@ -313,21 +313,11 @@ class ManifestPort:
         idempotency_key: str,
         deadline: float,
     ) -> UndoAnswer:
-        kept = token_of(token)
-        if kept is None:
-            return await self._inner.undo(
-                token, if_version=if_version, if_versions=if_versions, force=force, fields=fields,
-                idempotency_key=idempotency_key, deadline=deadline,
-            )  # fmt: skip
-        changed = [record["resource"] for record in kept["records"]]
-        expected: dict[str, str | None] = {**if_versions} if if_versions else dict.fromkeys(changed[:1], if_version)
-        return await self.compensate(
-            token, expected=expected, names={}, force=force, fields=fields, resumed=False,
+        # A token of the server's own: those that this port made are `compensate`'s.
+        return await self._inner.undo(
+            token, if_version=if_version, if_versions=if_versions, force=force, fields=fields,
             idempotency_key=idempotency_key, deadline=deadline,
         )  # fmt: skip
-
-    def made(self, token: str) -> bool:
-        return token_of(token) is not None
 
     async def compensate(
         self,
@@ -342,7 +332,6 @@ class ManifestPort:
         deadline: float,
     ) -> UndoAnswer:
         kept = token_of(token)
-        assert kept is not None, "a token of the server's own"
         looking = Looking(self._manifest, self._inner, self._reach, deadline)
         unwinding = Unwinding(self._manifest, looking, kept, names, fields, force=force)
         return await (unwinding.looked() if resumed else unwinding.run(expected, idempotency_key))

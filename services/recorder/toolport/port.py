@@ -176,10 +176,6 @@ class SelfMade(Protocol):
         """
         ...
 
-    def made(self, token: str) -> bool:
-        """Whether *token* is of this port's own making, and not the server's."""
-        ...
-
     async def compensate(
         self,
         token: str,
