@@ -6,8 +6,8 @@ from playwright.async_api import Error, Locator, Page
 
 from takeback.toolserver import OperationError
 
-LOAD_MS = 20_000
-"""How long a page may take to come."""
+LOAD_MS = 12_000
+"""How long a page may take to come, and its scripts to make what they make."""
 
 
 class NotOnScreen(OperationError):
@@ -33,14 +33,14 @@ class Screen:
             first = error.message.splitlines()[0]
             raise NotOnScreen(f"{path} cannot be opened ({first}). Nothing was clicked.") from error
 
-    async def one(self, looked_for: Locator, what: str) -> Locator:
-        """The one visible element that *looked_for* finds; *what* is its name in words.
+    async def one(self, looked_for: Locator, what: str, *, by_script: bool = False) -> Locator:
+        """The one visible element that *looked_for* finds; *what* is its name in words; *by_script*: a script makes it.
 
         Raises `NotOnScreen` where there is none, and where there are several: which is meant is not for us to guess.
         """
         visible = looked_for.filter(visible=True)
         try:
-            await visible.first.wait_for(timeout=self._patience_ms)
+            await visible.first.wait_for(timeout=LOAD_MS if by_script else self._patience_ms)
             found = await visible.count()
         except Error:
             found = 0
@@ -68,7 +68,7 @@ class Screen:
     async def says(self, looked_for: Locator) -> str:
         """What the application tells of itself, such as an alert; empty where it tells nothing."""
         try:
-            await looked_for.first.wait_for(timeout=self._patience_ms)
+            await looked_for.first.wait_for(timeout=LOAD_MS)
             told = await looked_for.all_inner_texts()
             return " ".join(text.strip("\N{MULTIPLICATION SIGN} \n") for text in told)
         except Error:

@@ -13,6 +13,7 @@ from takeback.toolserver import Call, OperationError, PostgresStore, ToolServer
 # The wiki takes `Notes` and `notes` for one page, so there is one way to write its name: two names for a record would be
 # two records to whoever looks for conflicts.
 PageName = Annotated[str, Field(pattern="^[a-z0-9]+([_-][a-z0-9]+)*$", description="As in the page's address.")]
+Text = Annotated[str, Field(pattern=r"\S", description="Markdown; the wiki takes off blanks at both ends.")]
 Summary = Annotated[str, Field(min_length=1, max_length=200, description="Why, for the wiki's own changelog.")]
 
 
@@ -48,7 +49,7 @@ def wiki_server(wiki: Wiki, pool: asyncpg.Pool[Any]) -> ToolServer:
         return found
 
     @server.operation(record=page_record, via="ui", external=True, tier="medium")
-    async def edit_page(call: Call, page: PageName, text: str, summary: Summary) -> Change:
+    async def edit_page(call: Call, page: PageName, text: Text, summary: Summary) -> Change:
         """Write a page anew, or make it, in the wiki's editor."""
         return await wiki.write(page, text, _marked(summary, call))
 

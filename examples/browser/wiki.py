@@ -22,6 +22,7 @@ from takeback.toolserver import InDoubt, OperationError
 CHANGELOG = "/-/changelog"
 PREFERENCES = "/-/admin"
 RECURSIVE = "Recursive remove all attached files and folders"
+DISCARD = re.compile("^Discard draft")
 REVISION = re.compile(r"^[0-9a-f]{6,40}$")
 
 
@@ -72,11 +73,17 @@ class Wiki:
         async with self._screen() as screen:
             await screen.open(f"/{page}?edit")
             tab = screen.tab
-            await screen.one(tab.get_by_title("Save", exact=True), "button Save")
-            await screen.click(tab.locator(".cm-content"), "editor")
+            save, draft = tab.get_by_title("Save", exact=True), tab.get_by_role("button", name=DISCARD)
+            if await screen.one(save.or_(draft), "button Save") and await draft.count():
+                # What an earlier call of ours typed and did not save. Nobody else sees it, or would miss it.
+                await screen.click(draft, "button Discard draft")
+            await screen.one(save, "button Save")
+            await (await screen.one(tab.locator(".cm-content"), "editor", by_script=True)).click()
             await tab.keyboard.press("Control+A")
-            await tab.keyboard.insert_text(text)
-            await screen.click(tab.get_by_title("Save", exact=True), "button Save")
+            await tab.keyboard.press("Delete")
+            # The line end, which the wiki takes off again, keeps the editor from closing a lone bracket by itself.
+            await tab.keyboard.insert_text(f"{text}\n")
+            await screen.click(save, "button Save")
             dialog = tab.get_by_role("dialog").filter(has=tab.get_by_role("heading", name=re.compile("^Save ")))
             await screen.fill(dialog.get_by_role("textbox", name="Commit Message"), "field Commit Message", message)
             await screen.submit(dialog.get_by_role("button", name="Save", exact=True), "button Save")

@@ -13,7 +13,7 @@ pytest.importorskip("playwright", reason="playwright is not installed: nothing d
 
 from examples.browser import chromium, otter
 from examples.browser.server import wiki_server
-from examples.client import Answer, Caller
+from examples.client import Answer, Caller, Refused
 from examples.hosting import serving
 from takeback.example import Installation
 from takeback.ids import new_id
@@ -189,8 +189,14 @@ async def test_a_revert_that_the_wiki_only_claims_is_unverified(office: Office) 
 
 
 async def test_a_moved_layout_fails_clearly_and_nothing_is_clicked(office: Office) -> None:
-    """E4: a button of another name is not the button; the page and the changelog stay as they are."""
+    """E4: a field or a button of another name is not the one; page and changelog stay as they are, for a call and an undo."""
     await office.teammate.write("layout", "Left.")
+    office.glass.paint = lambda html: html.replace("Commit Message", "What for")
+    with pytest.raises(Refused, match="There is no field Commit Message") as refused:
+        await office.ask("edit_page", page="layout", text="Right.", summary="Tidied up")
+    assert refused.value.slug == "tool-failed"
+    assert office.teammate.text("layout") == "Left.\n"
+    office.glass.paint = None
     entry = await office.do("edit_page", page="layout", text="Right.")
     changes = await office.teammate.changes()
     office.glass.paint = lambda html: html.replace('value="Revert"', 'value="Delete for ever"')

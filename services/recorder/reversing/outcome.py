@@ -84,8 +84,9 @@ def _claimed(evidence: Evidence, outcome: StepOutcome) -> Judgement:
         )
     if any(part.wrong is None for part in evidence.parts):
         return Judgement("in_doubt", "The tool server answered, and the record could not be read back yet.")
-    told = evidence.detail if evidence.answer == "unverified" else None
-    return Judgement("unverified", f"{told or 'The tool server says that it is done.'} But {_wrong(evidence)}.")
+    if evidence.answer == "unverified" and evidence.detail:
+        return Judgement("unverified", f"{_sentence(evidence.detail)}. Seen now: {_wrong(evidence)}.")
+    return Judgement("unverified", f"The tool server says that it is done, but {_wrong(evidence)}.")
 
 
 def _declined(evidence: Evidence) -> Judgement:
@@ -93,7 +94,7 @@ def _declined(evidence: Evidence) -> Judgement:
         return _by_evidence(evidence)
     if evidence.answer == "conflict":
         return Judgement("conflict", evidence.detail or "The record was changed since. Nothing was changed.")
-    told = evidence.detail or "no reason was given"
+    told = _sentence(evidence.detail or "no reason was given")
     if evidence.answer == "not_sent":
         return Judgement("failed", f"The tool server could not be reached: {told}. Nothing was changed.")
     if evidence.answer == "refused":
@@ -127,6 +128,11 @@ def _by_evidence(evidence: Evidence) -> Judgement:
 
 def _verified(evidence: Evidence) -> bool:
     return bool(evidence.parts) and all(part.verified for part in evidence.parts)
+
+
+def _sentence(detail: str) -> str:
+    """A server's words without their end, which is ours to say."""
+    return detail.strip().removesuffix(".").removesuffix("Nothing was changed").rstrip().removesuffix(".")
 
 
 def _wrong(evidence: Evidence) -> str:
