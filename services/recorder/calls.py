@@ -17,6 +17,7 @@ from recorder.doubt import Doubts, ResolveReversal
 from recorder.entries import Entries
 from recorder.forwarding import Clock
 from recorder.group_reader import GroupReader
+from recorder.intending import Intents
 from recorder.journal import Journal
 from recorder.journal.reading import JournalReader
 from recorder.journal.vault import Vault
@@ -89,25 +90,35 @@ def put_together(
         servers=servers,
         seconds=settings.approval_seconds,
     )
+    serial = Serial(
+        locks,
+        lease_seconds=lease_seconds + settings.forward_deadline_seconds,
+        wait_seconds=settings.lock_wait_seconds,
+    )
+    intents = Intents(
+        journal=journal,
+        vault=vault,
+        resolver=resolver,
+        serial=serial,
+        group_reader=group_reader,
+        clock=clock,
+        deadline=settings.forward_deadline_seconds,
+        lease_seconds=lease_seconds,
+    )
     recording = Recording(
         journal=journal,
         reader=reader,
         vault=vault,
         resolver=resolver,
         servers=servers,
-        serial=Serial(
-            locks,
-            lease_seconds=lease_seconds + settings.forward_deadline_seconds,
-            wait_seconds=settings.lock_wait_seconds,
-        ),
-        group_reader=group_reader,
+        serial=serial,
+        intents=intents,
         conclusions=conclusions,
         kept=KeptAnswers(pool),
         clock=clock,
         ask=approvals.ask,
         hint=_hint_on(nats),
         forward_deadline=settings.forward_deadline_seconds,
-        lease_seconds=lease_seconds,
     )
     doubts = Doubts(
         pool=pool,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -155,16 +154,8 @@ class Conclusions:
         return [linked(stored, {**stored.body, "entry": stored.entry, "repairs": repairs})]
 
     def _after(self, stands: Stands, body: Body, change: EntryChange, appended: Appended) -> Stands:
-        written = appended.records[0]
-        self._clock.heard(written.at)
-        return replace(
-            stands,
-            status=change.status,
-            body=body,
-            label=written.label or stands.label,
-            created_at=stands.created_at or written.at,
-            concluded_at=written.at if change.concluded else None,
-        )
+        self._clock.heard(appended.records[0].at)
+        return stands.after(change.status, body, appended, concluded=change.concluded)
 
 
 def interaction_of(call: Call) -> Interaction | None:

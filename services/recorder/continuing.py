@@ -13,9 +13,10 @@ from recorder.answers import JOURNAL_AWAY
 from recorder.approvals import ASKING, Approvals, Due
 from recorder.concluding import stands_of
 from recorder.intake import Snapshot
+from recorder.intending import Agreed, MovedOn
 from recorder.journal.reading import JournalReader, StoredEntry
 from recorder.journal.vault import Vault
-from recorder.recording import Agreed, MovedOn, Recording
+from recorder.recording import Recording
 from recorder.resolving import Call, Resolver
 from takeback.auth import Caller
 from takeback.errors import Problem

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from recorder.intake import Intake, Snapshot, Touched, expected_touched
-from recorder.journal import EntryChange, Fence, NewRecord, ResourceUse
+from recorder.journal import Appended, EntryChange, Fence, NewRecord, ResourceUse
 from recorder.journal.chain import instant
 from recorder.journal.vault import CampaignKeys
 from recorder.lifecycle import Step, after, before, told
@@ -28,7 +29,10 @@ TOKEN_PATH = "undo.compensationToken"  # noqa: S105  where the token stands, not
 
 @dataclass(frozen=True, slots=True)
 class Stands:
-    """Where an entry stands: what the next append expects and repeats. *label* and *created_at* once the database gave them."""
+    """Where an entry stands: what the next append expects and repeats. *label* and *created_at* once the database gave them.
+
+    *fence* is its serial key's, as the step that was written last left it.
+    """
 
     id: str
     status: EntryStatus | None
@@ -38,15 +42,22 @@ class Stands:
     label: int | None = None
     created_at: datetime | None = None
     concluded_at: datetime | None = None
+    fence: int | None = None
 
-    def known(self) -> Body:
-        """The entry with the facts that the database gave it, for the next body."""
-        entry = dict(self.body["entry"])
-        if self.label is not None:
-            entry["label"] = f"e{self.label}"
-        if self.created_at is not None:
-            entry["createdAt"] = instant(self.created_at)
-        return entry
+    def after(self, status: EntryStatus, body: Body, appended: Appended, *, concluded: bool = False) -> Stands:
+        """Where it stands once *appended*, whose first record says *body*, is in the journal."""
+        written = appended.records[0]
+        return Stands(
+            self.id,
+            status,
+            body,
+            self.serial_key,
+            self.write,
+            written.label or self.label,
+            self.created_at or written.at,
+            written.at if concluded else None,
+            appended.fence,
+        )
 
 
 def draft(call: Call, keys: CampaignKeys, undo: Mapping[str, Any], because: Sequence[str]) -> Body:
@@ -165,7 +176,7 @@ def step_of(
     """The record and the change that take the entry *stands* one *step* further, with *body* as what it says from now on."""
     status = after(stands.status, step)
     record_type, published = told(step)
-    entry = {**stands.known(), **body["entry"], "status": status}
+    entry = {**stands.body["entry"], **body["entry"], "status": status}
     if stands.label is not None:
         entry |= {"label": f"e{stands.label}"}
     if stands.created_at is not None:
@@ -214,11 +225,12 @@ def fence_of(key: str | None, expect: int | None = None) -> Fence | None:
     return None if key is None else Fence(key, expect)
 
 
-def _expected(status: EntryStatus, step: Step) -> list[EntryStatus]:
+@cache
+def _expected(status: EntryStatus, step: Step) -> tuple[EntryStatus, ...]:
     """A late outcome settles a doubt that somebody else noted meanwhile; everything else expects what it saw."""
     if status == "pending" and step in ("commit", "fail"):
-        return [known for known in before(step) if known in ("pending", "in_doubt")]
-    return [status]
+        return tuple(known for known in before(step) if known in ("pending", "in_doubt"))
+    return (status,)
 
 
 def _sealed_effect(

@@ -37,7 +37,7 @@ async def snapshot_of(call: Call, port: ToolPort, deadline: float) -> Snapshot |
     None where there is no record to read, or where the tool server keeps the state before in its own transaction.
     """
     declared, resource = call.operation.declaration, call.resources.changes
-    if isinstance(port, SelfMade) and call.operation.manifest is not None:
+    if call.operation.manifest is not None and isinstance(port, SelfMade):
         prepared = await port.prepare(call.operation.name, call.request.arguments, deadline=deadline)
         return _of_prepared(resource, prepared)
     if resource is None or declared.carries_before:
@@ -50,7 +50,7 @@ async def snapshot_of(call: Call, port: ToolPort, deadline: float) -> Snapshot |
 
 async def before_asking(call: Call, port: ToolPort, deadline: float) -> Snapshot | None:
     """The record of *call*, which has one, as whoever is asked about the call sees it."""
-    if isinstance(port, SelfMade) and call.operation.manifest is not None:
+    if call.operation.manifest is not None and isinstance(port, SelfMade):
         return await snapshot_of(call, port, deadline)
     return await observed(call.resources.changes or "", port, deadline)
 

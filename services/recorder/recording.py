@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -26,18 +26,17 @@ from recorder.answers import (
     refused,
 )
 from recorder.concluding import Conclusions, interaction_of
-from recorder.drafting import Body, Stands, draft, fence_of, step_of, uses_of, with_snapshot
-from recorder.forwarding import Clock, Forwarded, foreseen, forward, not_sent, observed, snapshot_of
-from recorder.group_reader import GroupReader
+from recorder.drafting import Stands, draft, step_of
+from recorder.forwarding import Clock, Forwarded, forward, not_sent
 from recorder.intake import Snapshot
-from recorder.journal import Holds, Idempotency, Journal, Refused, Unit
+from recorder.intending import Agreed, Intended, Intents, MovedOn, drafted
+from recorder.journal import Idempotency, Journal, Refused, Unit
 from recorder.journal.reading import JournalReader
 from recorder.journal.vault import Vault
 from recorder.kept import KeptAnswers
 from recorder.policy import Decision
-from recorder.previews import preview_id
 from recorder.resolving import Call, Outdated, Resolver
-from recorder.serial import STANDING, Serial, Standing, busy
+from recorder.serial import Serial
 from recorder.servers import Servers
 from recorder.toolport.port import ToolPort
 from takeback.auth import Caller
@@ -55,23 +54,6 @@ Hint = Callable[[Mapping[str, Any]], Awaitable[None]]
 """Tells listeners of a call that still runs; no fact, so nobody keeps it."""
 
 
-class MovedOn(Exception):
-    """What a person agreed to is no longer what would be done: the call fails closed, and may be asked anew (S13)."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class Agreed:
-    """A call that a person agreed to: where its entry stands, and the state of the record that the person was shown."""
-
-    stands: Stands
-    snapshot: Snapshot | None
-    doubt: str | None
-
-
 class Recording:
     """Records and forwards calls. Any replica serves any call: nothing is kept here between two (J17)."""
 
@@ -84,14 +66,13 @@ class Recording:
         resolver: Resolver,
         servers: Servers,
         serial: Serial,
-        group_reader: GroupReader,
+        intents: Intents,
         conclusions: Conclusions,
         kept: KeptAnswers,
         clock: Clock,
         ask: Ask,
         hint: Hint,
         forward_deadline: float,
-        lease_seconds: float,
     ) -> None:
         self._journal = journal
         self._reader = reader
@@ -99,14 +80,13 @@ class Recording:
         self._resolver = resolver
         self._servers = servers
         self._serial = serial
-        self._group_reader = group_reader
+        self._intents = intents
         self._conclusions = conclusions
         self._kept = kept
         self._clock = clock
         self._ask = ask
         self._hint = hint
         self._deadline = forward_deadline
-        self._lease_seconds = lease_seconds
         self.doubted: Callable[[], None] = lambda: None
         self._at_work: set[asyncio.Task[Any]] = set()
 
@@ -168,8 +148,8 @@ class Recording:
     async def _write(self, call: Call, agreed: Agreed | None, began: float) -> Answer:
         port = await self._servers.port(call.campaign, call.operation.server, call.run.campaign_version)
         async with self._serial.turn(call.serial_key):
-            intended = await self._intend(call, port, agreed)
-            if not isinstance(intended, _Intended):
+            intended = await self._intents.intend(call, port, agreed)
+            if not isinstance(intended, Intended):
                 decision, snapshot = intended
             else:
                 return await self._forward(call, port, intended, began, asked=agreed is not None)
@@ -179,82 +159,7 @@ class Recording:
             return await self._deny(call, decision)
         return await self._put(call, decision, snapshot)
 
-    async def _intend(
-        self, call: Call, port: ToolPort, agreed: Agreed | None
-    ) -> _Intended | tuple[Decision, Snapshot | None]:
-        """Snapshot and intent, again for as long as others come between; or the decision that stops the call after all."""
-        give_up = time.monotonic() + self._serial.wait_seconds
-        keys = await self._vault.keys(call.campaign)
-        declared = call.operation.declaration
-        pause = 0.002
-        while True:
-            standing = await self._standing(call)
-            if agreed is not None and standing.doubt != agreed.doubt:
-                raise MovedOn("what is known of an earlier call has changed since this one was asked for")
-            if agreed is None and standing.doubt is not None:
-                return policy.decide(call.settings.policy, call.question(standing.doubt)), None
-            snapshot = await snapshot_of(call, port, self._deadline)
-            if snapshot is not None and snapshot.failure is not None and agreed is None:
-                decision = policy.on_snapshot_failure(call.settings.policy, snapshot.failure)
-                if decision.verdict != "allow":
-                    return decision, snapshot
-            known = foreseen(call, snapshot)
-            if known is not call and agreed is None:
-                decision = policy.decide(call.settings.policy, known.question())
-                if decision.verdict != "allow":
-                    return decision, snapshot
-            call = known
-            if agreed is not None:
-                await self._check_unchanged(port, agreed, snapshot)
-            await self._check_preview(call, port, snapshot)
-            stands, body = self._drafted(call, keys, agreed)
-            body = with_snapshot(body, snapshot, keys, declared.secret)
-            failpoints.reach("before-intent")
-            try:
-                return await self._append_intent(call, stands, body, snapshot, standing.fence)
-            except Refused as refusal:
-                if refusal.reason not in ("fence-moved", "writer-pending"):
-                    raise
-                if time.monotonic() + pause > give_up:
-                    raise busy() from refusal
-                contended = refusal.reason == "writer-pending"
-            await asyncio.sleep(pause if contended else 0)
-            pause = min(pause * 1.5, 0.1)
-
-    async def _append_intent(
-        self, call: Call, stands: Stands, body: Body, snapshot: Snapshot | None, fence: int
-    ) -> _Intended:
-        touched = intake.expected_touched(call.resources)
-        record, change = step_of(stands, body, "intend", lease_seconds=self._lease_seconds)
-        asked = time.monotonic()
-        appended = await self._journal.append(
-            Unit(
-                records=[record],
-                entries=[change],
-                resources=uses_of(call.entry, call.campaign, touched),
-                fence=fence_of(call.serial_key, fence),
-                idempotency=call.idempotency if stands.status is None else None,
-                interaction=interaction_of(call),
-                holds=Holds(call.campaign, checked=[call.resources.changes]) if call.resources.changes else None,
-                stream_open=True,
-            )
-        )
-        written = appended.records[0]
-        self._clock.heard(written.at)
-        return _Intended(
-            replace(
-                stands,
-                status="pending",
-                body=body,
-                label=written.label or stands.label,
-                created_at=stands.created_at or written.at,
-            ),
-            snapshot,
-            appended.fence,
-            asked + self._lease_seconds - self._deadline,
-        )
-
-    async def _forward(self, call: Call, port: ToolPort, intended: _Intended, began: float, *, asked: bool) -> Answer:
+    async def _forward(self, call: Call, port: ToolPort, intended: Intended, began: float, *, asked: bool) -> Answer:
         failpoints.reach("after-intent")
         hinting = asyncio.get_running_loop().call_later(_HINT_SECONDS, self._hint_of, intended.stands)
         try:
@@ -274,6 +179,7 @@ class Recording:
             hinting.cancel()
         failpoints.reach("before-conclusion")
         concluded = await self._conclusions.conclude(call, intended.stands, outcome)
+        self._serial.left(call.serial_key, concluded.fence)
         return self._finished(call, concluded, outcome, began, asked=asked)
 
     async def _read(self, call: Call, agreed: Agreed | None, began: float) -> Answer:
@@ -285,7 +191,7 @@ class Recording:
         )
         if outcome.step == "doubt":
             outcome = replace(outcome, step="fail")  # nothing was changed, whatever became of it
-        stands, body = self._drafted(call, keys, agreed)
+        stands, body = drafted(call, keys, agreed)
         concluded = await self._conclusions.conclude_read(call, replace(stands, body=body), outcome)
         return self._finished(call, concluded, outcome, began, asked=agreed is not None)
 
@@ -307,7 +213,7 @@ class Recording:
     async def _put(self, call: Call, decision: Decision, snapshot: Snapshot | None) -> Answer:
         """Puts the call to a person, with the doubt that stands in its way if there is one (S2)."""
         if not call.is_read:
-            standing = await self._standing(call)
+            standing = await self._intents.standing(call)
             if standing.doubt is not None:
                 decision = policy.decide(call.settings.policy, call.question(standing.doubt))
                 call = replace(call, doubt=standing.doubt)
@@ -338,60 +244,6 @@ class Recording:
         return answer
 
     # --- what the steps need ----------------------------------------------------------------------------------------------
-
-    async def _standing(self, call: Call) -> Standing:
-        row = await self._group_reader.one(
-            STANDING,
-            call.serial_key,
-            call.campaign,
-            call.operation.server,
-            call.operation.name,
-            call.arguments_hash,
-            call.resources.changes,
-            call.entry,
-            call.run.id,
-            call.caller.sub,
-        )
-        run = call.run
-        if (row["run_status"], row["campaign_version"], row["role"]) != (run.status, run.campaign_version, run.role):
-            self._resolver.forget(call)
-            if call.remembered:
-                raise Outdated
-        return Standing(row["fence"] or 0, row["doubt"])
-
-    def _drafted(self, call: Call, keys: Any, agreed: Agreed | None) -> tuple[Stands, Body]:
-        if agreed is not None:
-            return agreed.stands, agreed.stands.body
-        body = draft(call, keys, _undo_wire(call), ())
-        return Stands(call.entry, None, body, call.serial_key, not call.is_read), body
-
-    async def _check_unchanged(self, port: ToolPort, agreed: Agreed, snapshot: Snapshot | None) -> None:
-        """Raises `MovedOn` where the record is no longer as it was shown to whoever agreed (S13)."""
-        asked = agreed.snapshot
-        if asked is None or asked.seen is None:
-            return
-        now = snapshot or await observed(asked.resource, port, self._deadline)
-        if now.seen is None:
-            raise MovedOn(f"the record {asked.resource} can no longer be read")
-        if (now.seen.exists, now.seen.version) != (asked.seen.exists, asked.seen.version) or (
-            now.seen.version is None and now.seen.fields != asked.seen.fields
-        ):
-            raise MovedOn(f"the record {asked.resource} has changed since the call was asked for")
-
-    async def _check_preview(self, call: Call, port: ToolPort, snapshot: Snapshot | None) -> None:
-        """Raises 409 where the preview that the caller saw was of another call, or of another version of the record (P7)."""
-        if call.request.preview is None:
-            return
-        if snapshot is None and call.resources.changes is not None and call.operation.can_observe:
-            snapshot = await observed(call.resources.changes, port, self._deadline)
-        version = snapshot.seen.version if snapshot is not None and snapshot.seen is not None else None
-        keys = await self._vault.keys(call.campaign)
-        if call.request.preview != preview_id(keys, call.caller.sub, call.arguments_hash, version):
-            raise Problem(
-                409,
-                "preview-stale",
-                "The preview was of another call, or the record has changed since. Nothing was forwarded; preview again.",
-            )
 
     def _finished(self, call: Call, concluded: Stands, outcome: Forwarded, began: float, *, asked: bool) -> Answer:
         total = time.perf_counter() - began
@@ -428,22 +280,6 @@ class Recording:
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
         return task
-
-
-@dataclass(frozen=True, slots=True)
-class _Intended:
-    """A call whose intent is in the journal. *send_until*: past it (monotonic seconds) it is no longer sent."""
-
-    stands: Stands
-    snapshot: Snapshot | None
-    fence: int | None
-    send_until: float
-
-
-def _undo_wire(call: Call) -> dict[str, Any]:
-    undo = intake.expected_undo(call.operation.declaration).wire()
-    undo.pop("compensationToken", None)
-    return undo
 
 
 async def _translated(work: Coroutine[Any, Any, _T]) -> _T:

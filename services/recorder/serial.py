@@ -10,6 +10,8 @@ from typing import Final
 from takeback.errors import Problem, unavailable
 from takeback.locks import LockBusy, Locks, LockUnavailable
 
+_REMEMBERED_KEYS: Final = 10_000
+
 STANDING: Final = """
 select q.n, s.status as run_status, c.seq as campaign_version, m.role,
        (select value from fences where serial_key = q.key) as fence,
@@ -54,8 +56,24 @@ class Serial:
 
     def __init__(self, locks: Locks, *, lease_seconds: float, wait_seconds: float) -> None:
         self._locks = locks
+        self._left: dict[str, int] = {}
         self._lease_seconds = lease_seconds
         self.wait_seconds = wait_seconds
+
+    def left(self, key: str | None, fence: int | None) -> None:
+        """A turn of ours ended with the key's *fence* at this; None where that is not known."""
+        if key is None:
+            return
+        if fence is None:
+            self._left.pop(key, None)
+            return
+        if len(self._left) >= _REMEMBERED_KEYS:
+            self._left.clear()
+        self._left[key] = fence
+
+    def remembered(self, key: str | None) -> int | None:
+        """The key's fence as our last turn left it. Whoever moved it since is found out by the intent that names it."""
+        return 0 if key is None else self._left.get(key)
 
     @asynccontextmanager
     async def turn(self, key: str | None) -> AsyncIterator[Turn]:

@@ -59,6 +59,7 @@ class Door:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # nothing here asks for the client's address or scheme
                 timeout_graceful_shutdown=_DRAIN_SECONDS,
             )
         )

@@ -8,14 +8,15 @@ import time
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o, u
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
-_SHIFTS = range(120, -1, -10)  # 13 pairs of digits, the highest first
+_DIGITS = (_ALPHABET * 8).encode()  # five bits of each random byte make a digit
 _VALID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
 def new_id(prefix: str) -> str:
     """A fresh id such as ``ent_01j…``: 48 bits of milliseconds, then 80 random bits, so that ids sort by time."""
-    number = (int(time.time() * 1000) << 80) | int.from_bytes(secrets.token_bytes(10))
-    return f"{prefix}_{''.join([_PAIRS[(number >> shift) & 1023] for shift in _SHIFTS])}"
+    ms = int(time.time() * 1000)
+    when = f"{_PAIRS[ms >> 40]}{_PAIRS[ms >> 30 & 1023]}{_PAIRS[ms >> 20 & 1023]}{_PAIRS[ms >> 10 & 1023]}{_PAIRS[ms & 1023]}"
+    return f"{prefix}_{when}{secrets.token_bytes(16).translate(_DIGITS).decode()}"
 
 
 def is_valid_id(value: object) -> bool:

@@ -68,7 +68,7 @@ class Locks:
         self._redis = Redis.from_url(
             url,
             retry=Retry(NoBackoff(), 0),
-            socket_timeout=_SOCKET_SECONDS,
+            socket_timeout=None,  # one deadline for each batch instead of one for each reply
             socket_connect_timeout=_SOCKET_SECONDS,
             protocol=2,
         )
@@ -187,5 +187,6 @@ class Locks:
         pipeline = self._redis.pipeline(transaction=False)
         for command in batch:
             pipeline.execute_command(*command.words)
-        replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        async with asyncio.timeout(_SOCKET_SECONDS):
+            replies: list[Any] = await pipeline.execute(raise_on_error=False)
         return replies

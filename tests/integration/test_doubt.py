@@ -172,8 +172,8 @@ async def test_an_outcome_that_comes_late_settles_the_doubt_that_its_lease_left(
     """J7: the replica that waited for it is believed."""
     campaign.deals.knows_keys = False
     recording = campaign.lab.recorder.calls.recording  # type: ignore[union-attr]
-    recording._deadline = 20.0
-    recording._lease_seconds = 40.0
+    intents = recording._intents
+    recording._deadline, intents._deadline, intents._lease_seconds = 20.0, 20.0, 40.0
     try:
         campaign.deals.behave("set_stage", "hang")
         call = asyncio.ensure_future(campaign.set_stage("won"))
@@ -185,17 +185,17 @@ async def test_an_outcome_that_comes_late_settles_the_doubt_that_its_lease_left(
         assert (await call).status_code == 200
         assert (await campaign.entry(entry))["status"] == "committed"
     finally:
-        recording._deadline, recording._lease_seconds = 0.15, 1.0
+        recording._deadline, intents._deadline, intents._lease_seconds = 0.15, 0.15, 1.0
 
 
 async def test_a_call_whose_lease_ran_out_before_it_was_sent_is_not_sent(campaign: Campaign) -> None:
     """J7: a holder past its lease no longer sends; nothing happened."""
-    recording = campaign.lab.recorder.calls.recording  # type: ignore[union-attr]
-    recording._lease_seconds = 0.1  # less than the deadline: past it at once
+    intents = campaign.lab.recorder.calls.recording._intents  # type: ignore[union-attr]
+    intents._lease_seconds = 0.1  # less than the deadline: past it at once
     try:
         answered = await campaign.set_stage("won")
     finally:
-        recording._lease_seconds = 1.0
+        intents._lease_seconds = 1.0
     assert (answered.status_code, answered.json()["entry"]["status"]) == (502, "failed")
     assert campaign.deals.calls == []
 
@@ -208,7 +208,8 @@ async def test_a_call_that_still_runs_after_a_second_is_hinted_at_on_the_bus(cam
     heard = await nats.subscribe(f"takeback.{campaign.id}.entry.pending")
     await nats.flush()
     recording = campaign.lab.recorder.calls.recording  # type: ignore[union-attr]
-    recording._deadline, recording._lease_seconds = 20.0, 40.0
+    intents = recording._intents
+    recording._deadline, intents._deadline, intents._lease_seconds = 20.0, 20.0, 40.0
     try:
         campaign.deals.behave("set_stage", "hang")
         call = asyncio.ensure_future(campaign.set_stage("won"))
@@ -217,5 +218,5 @@ async def test_a_call_that_still_runs_after_a_second_is_hinted_at_on_the_bus(cam
         campaign.deals.release.set()
         assert (await call).status_code == 200
     finally:
-        recording._deadline, recording._lease_seconds = 0.15, 1.0
+        recording._deadline, intents._deadline, intents._lease_seconds = 0.15, 0.15, 1.0
         await nats.close()

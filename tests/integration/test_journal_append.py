@@ -24,6 +24,7 @@ from recorder.journal import (
     JournalReader,
     NewRecord,
     Refused,
+    Steady,
     Unit,
     Unwritable,
 )
@@ -100,6 +101,32 @@ async def test_an_intent_that_read_an_older_fence_is_refused(postgres_url: str) 
         moved = await refused(journal, change("pending", entry="ent_2", run="run_1", key="k", fence=1))
 
     assert (moved.reason, moved.detail) == ("fence-moved", "2")
+
+
+async def test_an_intent_that_counts_on_a_steady_campaign_is_refused_once_that_moved_or_has_a_doubt(
+    postgres_url: str,
+) -> None:
+    """J7, J19: whoever did not look learns in the commit that there is something to see."""
+
+    def intent(entry: str, version: int) -> Unit:
+        return replace(change("pending", entry=entry, run="run_1"), steady=Steady("cmp_1", version))
+
+    def told(type_: str) -> Unit:
+        return Unit([NewRecord("cmp_1", "cmp_1", new_id("rec"), type_, b"{}", kind="campaign")])
+
+    async with journal_on(postgres_url) as (journal, _):
+        await journal.append(told("campaign.opened"))
+        await journal.append(opened("run_1"))
+        await journal.append(intent("ent_1", 1))
+        await journal.append(change("in_doubt", entry="ent_1", run="run_1", expect=["pending"]))
+        doubtful = await refused(journal, intent("ent_2", 1))
+        await journal.append(change("failed", entry="ent_1", run="run_1", expect=["in_doubt"]))
+        await journal.append(intent("ent_2", 1))
+        await journal.append(told("policy.changed"))
+        moved = await refused(journal, intent("ent_3", 1))
+        await journal.append(intent("ent_3", 2))
+
+    assert [(each.reason, each.detail) for each in (doubtful, moved)] == [("unsteady", "cmp_1")] * 2
 
 
 async def test_one_claim_per_entry(postgres_url: str) -> None:

@@ -37,7 +37,7 @@ def router(verifier: Verifier, recording: Recording, previews: Previews) -> APIR
             raise invalid(f"The call holds what the journal cannot keep: {error}") from error
         return answer(made.document, made.status)
 
-    # Starlette's own route: FastAPI's costs a call as much as its policy, its resources and its intake together.
+    # A plain route: `web.App` leads it past everything that a call does not need.
     routes.add_route("/v1/runs/{run}/calls", call, methods=["POST"])
 
     @routes.post("/v1/runs/{run}/previews")

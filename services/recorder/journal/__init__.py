@@ -16,6 +16,7 @@ from recorder.journal.unit import (
     NewRecord,
     Refused,
     ResourceUse,
+    Steady,
     Unit,
     Unwritable,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "Refused",
     "ResourceUse",
     "SealBroken",
+    "Steady",
     "StoredEntry",
     "Transaction",
     "Unit",

@@ -7,6 +7,13 @@
 -- at the end: a handful of statements however many units there are.
 --
 -- A row comes back for each record written; a refused unit answers one row with `refused` and `detail`.
+--
+-- Rows of named types are cast to them where they are made: a bare row on its way into an array is written out as text and
+-- read in again, bodies and all. This file replaces what an earlier one made.
+drop function if exists append_v1(jsonb, bytea[]);
+drop function if exists append_v1(jsonb, bytea[], bigint[], text[], text[], text[], text[], text[], text[], jsonb);
+drop type if exists append_change_v1, append_row_v1, append_stream_v1, append_unit_v1, append_resource_v1, append_entry_v1,
+    append_record_v1;
 create type append_record_v1 as (
     stream text, id text, type text, body integer, published boolean, entry text, first boolean);
 create type append_entry_v1 as (
@@ -16,7 +23,8 @@ create type append_entry_v1 as (
 create type append_resource_v1 as (entry text, resource text, role text, campaign text, version text);
 create type append_unit_v1 as (
     records append_record_v1[], bodies integer, entries append_entry_v1[], resources append_resource_v1[],
-    streams text[], stream_open boolean, opens jsonb, locks text[], once text, fence_key text, fence_expect bigint,
+    streams text[], stream_open boolean, once text, fence_key text, fence_expect bigint,
+    steady_campaign text, steady_version bigint,
     sub text, path text, key text, body_hash text, answer text,
     interaction text, interaction_campaign text, interaction_run text,
     holds_campaign text, holds_owner text, holds_checked text[], holds_taken text[], holds_released boolean);
@@ -32,7 +40,9 @@ create type append_change_v1 as (
     change append_entry_v1, seq bigint, view bytea, at timestamptz, concluded_at timestamptz, created_at timestamptz,
     label integer);
 
-create function append_v1(units jsonb, bodies bytea[])
+-- Beside the units and their bodies: what they name, of each kind once, so that it is locked and read at once.
+create function append_v1(units jsonb, bodies bytea[], locks bigint[], names text[], fence_keys text[], ids text[],
+                          keys text[], reverting text[], campaigns text[], opens jsonb)
 returns table (unit integer, refused text, detail text, fence bigint, stream text, seq bigint,
                at timestamptz, hash bytea, previous_hash bytea, after bigint, label integer)
 language plpgsql set search_path = recorder, pg_catalog, pg_temp as $$
@@ -52,10 +62,7 @@ declare
     found_text text;
     i integer;
     k integer;
-    stamp bytea;
-    -- what the units name
-    names text[] := '{}'; locks text[] := '{}'; opening boolean := false; fence_keys text[] := '{}'; ids text[] := '{}';
-    keys text[] := '{}'; reverting text[] := '{}';
+    stamp bytea; now_stamp bytea;
     -- streams, as they stand while the units go by
     s append_stream_v1[]; s_name text[]; st append_stream_v1;
     -- fences
@@ -65,6 +72,8 @@ declare
     -- pending writers by serial key, claims by what they revert
     w_key text[]; w_entry text[];
     c_reverts text[]; c_entry text[];
+    -- how far the campaigns are that units were made by; -1 for one with a write in doubt
+    v_campaign text[]; v_version bigint[];
     -- what is to be written at the end
     resources append_resource_v1[] := '{}';
     rows append_row_v1[] := '{}'; row append_row_v1;
@@ -72,35 +81,11 @@ declare
 begin
     us := array(select x from jsonb_populate_recordset(null::append_unit_v1, units) as x);
 
-    foreach u in array us loop
-        names := names || u.streams;
-        locks := locks || u.locks;
-        opening := opening or u.opens is not null;
-        if u.fence_key is not null then
-            fence_keys := fence_keys || u.fence_key;
-        end if;
-        if u.entries is not null then
-            foreach e in array u.entries loop
-                ids := ids || e.id;
-                if e.status = 'pending' and e.write and e.serial_key is not null then
-                    keys := keys || e.serial_key;
-                end if;
-                if e.reverts is not null then
-                    reverting := reverting || e.reverts;
-                end if;
-            end loop;
-        end if;
-    end loop;
-
-    if cardinality(locks) > 0 then
-        perform pg_advisory_xact_lock(wanted.number) from (
-            select distinct hashtextextended(name, 0) as number from unnest(locks) as name order by 1) as wanted;
-    end if;
-    if opening then
+    perform pg_advisory_xact_lock(number) from unnest(locks) as number;
+    if opens is not null then
         insert into streams (stream, campaign, kind)
             select distinct o.stream, o.campaign, o.kind
-            from unnest(us) as x, jsonb_to_recordset(x.opens) as o (stream text, campaign text, kind text)
-            where x.opens is not null
+            from jsonb_to_recordset(opens) as o (stream text, campaign text, kind text)
             order by 1
             on conflict do nothing;
     end if;
@@ -111,10 +96,11 @@ begin
 
     -- Everything is locked: from here on nobody else changes what is read.
     now_at := clock_timestamp();
+    now_stamp := convert_to(to_char(now_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'UTF8');
 
     if cardinality(fence_keys) > 0 then
         select array_agg(x.key), array_agg(coalesce((select f.value from fences as f where f.serial_key = x.key), 0))
-            into f_key, f_value from (select distinct key from unnest(fence_keys) as key) as x;
+            into f_key, f_value from unnest(fence_keys) as x (key);
     end if;
     if cardinality(ids) > 0 then
         select array_agg(c.id), array_agg(c.status), array_agg(c.concluded_at) into e_id, e_status, e_concluded
@@ -131,6 +117,12 @@ begin
             where c.status in ('pending', 'in_doubt', 'unverified', 'committed') and c.reverts is not null
               and c.reverts = any (reverting);
     end if;
+    if cardinality(campaigns) > 0 then
+        select array_agg(c.stream), array_agg(case when exists (
+                select from entries as d where d.campaign = c.stream and d.status = 'in_doubt' and d.write
+            ) then -1 else c.seq end)
+            into v_campaign, v_version from streams as c where c.stream = any (campaigns);
+    end if;
 
     foreach u in array us loop
         at_unit := at_unit + 1;
@@ -138,6 +130,11 @@ begin
 
         <<checks>>
         begin
+            if u.steady_campaign is not null
+               and v_version[array_position(v_campaign, u.steady_campaign)] is distinct from u.steady_version then
+                refused := 'unsteady'; detail := u.steady_campaign; exit checks;
+            end if;
+
             for k in 1 .. cardinality(u.streams) loop
                 i := array_position(s_name, u.streams[k]);
                 if i is null then
@@ -243,7 +240,8 @@ begin
             row := (at_unit, raised, r.stream, st.seq, r.id, st.campaign, r.type, st.at, st.hash, null,
                     bodies[body_offset + r.body + 1], r.entry, case when r.first then st.labels + 1 end,
                     case when r.published then st.published_seq end, r.published);
-            stamp := convert_to(to_char(st.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'UTF8');
+            stamp := case when st.at = now_at then now_stamp
+                else convert_to(to_char(st.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'UTF8') end;
             st.hash := sha256(st.hash || version
                 || int4send(octet_length(st.campaign)) || convert_to(st.campaign, 'UTF8')
                 || int4send(octet_length(r.stream)) || convert_to(r.stream, 'UTF8')
@@ -281,13 +279,14 @@ begin
                     inserting := true;
                     e_id := e_id || e.id;
                     i := cardinality(e_id);
-                    e_change[i] := (e, row.seq, row.body, row.at, case when e.concluded then row.at end, row.at, row.label);
+                    e_change[i] := (e, row.seq, row.body, row.at, case when e.concluded then row.at end, row.at,
+                                    row.label)::append_change_v1;
                 else
                     was := e_change[i];
                     updating := updating or was.label is null;
                     e_change[i] := (e, row.seq, row.body, row.at,
                                     case when e.concluded then coalesce(was.concluded_at, e_concluded[i], row.at) end,
-                                    was.created_at, was.label);
+                                    was.created_at, was.label)::append_change_v1;
                 end if;
                 e_status[i] := e.status;
 
@@ -384,5 +383,5 @@ begin
         from unnest(rows) as x;
 end $$;
 
-revoke all on function append_v1(jsonb, bytea[]) from public;
-grant execute on function append_v1(jsonb, bytea[]) to takeback_recorder;
+revoke all on function append_v1 from public;
+grant execute on function append_v1 to takeback_recorder;

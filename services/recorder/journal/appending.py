@@ -6,21 +6,20 @@ from collections.abc import Sequence
 
 import asyncpg
 
+from recorder.journal.encoding import Encoded, arguments_of
 from recorder.journal.unit import Appended, AppendedRecord, Refused, Unit
 
-_APPEND = "select * from append_v1($1, $2)"
+_APPEND = "select * from append_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 
 
 async def call_append(
-    connection: asyncpg.Connection, units: Sequence[tuple[Unit, bytes]], seconds: float | None = None
+    connection: asyncpg.Connection, units: Sequence[tuple[Unit, Encoded]], seconds: float | None = None
 ) -> list[Appended | Refused]:
     """One call of append_v1: an answer for each of *units* (with what `encode` made of them), in order.
 
     Raises asyncpg's errors, TimeoutError after *seconds*. Outside a transaction, the call is one commit.
     """
-    batch = "[" + ",".join(encoded.decode() for _, encoded in units) + "]"
-    bodies = [record.body for unit, _ in units for record in unit.records]
-    rows = await connection.fetch(_APPEND, batch, bodies, timeout=seconds)
+    rows = await connection.fetch(_APPEND, *arguments_of(units), timeout=seconds)
     answers: list[Appended | Refused | None] = [None] * len(units)
     for row in rows:
         index = row[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 
 FORMAT_VERSION = "1"
@@ -58,6 +59,7 @@ def hash_of(record: Record) -> bytes:
     )
 
 
+@lru_cache(maxsize=4096)
 def instant(at: datetime) -> str:
     """*at* as ISO 8601 in UTC with six digits and Z."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return at.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

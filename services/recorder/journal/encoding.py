@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -16,8 +17,40 @@ MAX_KEY_BYTES = 2000
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
-def encode(unit: Unit) -> bytes:
-    """*unit* as one element of append_v1's array, without its bodies.
+class Encoded(NamedTuple):
+    """A unit without its bodies: *json*, one element of append_v1's array, and what it names, to be locked and read first."""
+
+    json: bytes
+    locks: Sequence[int]
+    streams: Sequence[str]
+    fence: str | None
+    entries: Sequence[str]
+    writers: Sequence[str]
+    reverted: Sequence[str]
+    steady: str | None
+    opens: Sequence[Mapping[str, str]] = ()
+
+
+def arguments_of(group: Sequence[tuple[Unit, Encoded]]) -> tuple[Any, ...]:
+    """What append_v1 takes for *group*, in its order."""
+    encoded = [each for _, each in group]
+    opens = [opened for each in encoded for opened in each.opens]
+    return (
+        "[" + ",".join(each.json.decode() for each in encoded) + "]",
+        [record.body for unit, _ in group for record in unit.records],
+        sorted({number for each in encoded for number in each.locks}),
+        _distinct(each.streams for each in encoded),
+        list({each.fence for each in encoded if each.fence is not None}),
+        _distinct(each.entries for each in encoded),
+        _distinct(each.writers for each in encoded),
+        _distinct(each.reverted for each in encoded),
+        list({each.steady for each in encoded if each.steady is not None}),
+        orjson.dumps(opens).decode() if opens else None,
+    )
+
+
+def encode(unit: Unit) -> Encoded:
+    """*unit* as append_v1 takes it.
 
     Raises `Unwritable`, so that no unit can spoil the batch that it would travel in; ValueError for a unit that is wrong
     in itself (no record, an entry without a record).
@@ -28,7 +61,21 @@ def encode(unit: Unit) -> bytes:
         raise Unwritable(f"The journal cannot keep this: {error}. Nothing was written.") from error
     if b"\\u0000" in encoded and _NUL.search(encoded):
         raise Unwritable("The journal cannot keep the NUL character. Nothing was written.")
-    return encoded
+    return Encoded(
+        encoded,
+        [_lock_number(name) for name in _locks(unit)],
+        list({record.stream: None for record in unit.records}),
+        None if unit.fence is None else unit.fence.key,
+        [change.id for change in unit.entries],
+        [change.serial_key for change in unit.entries if change.serial_key and change.write],
+        [change.reverts for change in unit.entries if change.reverts is not None],
+        None if unit.steady is None else unit.steady.campaign,
+        [
+            {"stream": record.stream, "campaign": record.campaign, "kind": record.kind}
+            for record in unit.records
+            if record.type.endswith(".opened")
+        ],
+    )
 
 
 def _wire(unit: Unit) -> dict[str, Any]:
@@ -41,15 +88,7 @@ def _wire(unit: Unit) -> dict[str, Any]:
         "streams": list({record.stream: None for record in unit.records}),
         "stream_open": unit.stream_open,
         "entries": [_entry(change, last) for change in unit.entries],
-        "locks": _locks(unit),
     }
-    opens = [
-        {"stream": record.stream, "campaign": record.campaign, "kind": record.kind}
-        for record in unit.records
-        if record.type.endswith(".opened")
-    ]
-    if opens:
-        wire["opens"] = opens
     if unit.once is not None:
         wire["once"] = unit.once
     if unit.resources:
@@ -68,6 +107,8 @@ def _wire(unit: Unit) -> dict[str, Any]:
         }
     if unit.holds is not None:
         wire |= _holds(unit.holds)
+    if unit.steady is not None:
+        wire |= {"steady_campaign": unit.steady.campaign, "steady_version": unit.steady.version}
     return wire
 
 
@@ -107,6 +148,15 @@ def _locks(unit: Unit) -> list[str]:
     if unit.holds is not None:
         locks += [f"hold {unit.holds.campaign} {resource}" for resource in {*unit.holds.checked, *unit.holds.taken}]
     return locks
+
+
+def _lock_number(name: str) -> int:
+    """The same in every recorder. Two names with one number wait for each other needlessly, and nothing worse."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
+
+
+def _distinct(names: Iterable[Iterable[str]]) -> list[str]:
+    return list({name: None for some in names for name in some})
 
 
 def _idempotency(claim: Idempotency) -> dict[str, Any]:

@@ -27,6 +27,8 @@ from takeback.metrics import OUTBOX_AGE, OUTBOX_DEPTH
 from takeback.subjects import event_subject
 
 BATCH = 256
+FORGET_SECONDS = 0.05
+"""How long rows of what was published may wait to be deleted together."""
 MAX_WAITING = 20_000
 """Beyond this many records in memory the rest is left to the sweeper."""
 
@@ -57,6 +59,8 @@ class Publisher:
         self._publish = publish
         self._sweep_seconds = sweep_seconds
         self._waiting: deque[Record] = deque()
+        self._sent: list[str] = []
+        self._out = asyncio.Event()
         self._wake = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -64,6 +68,7 @@ class Publisher:
         """Begin to publish and to sweep."""
         self._tasks = [
             asyncio.create_task(self._run(), name="journal publisher"),
+            asyncio.create_task(self._forget_for_ever(), name="outbox clearing"),
             asyncio.create_task(self._sweep_for_ever(), name="outbox sweeper"),
         ]
 
@@ -74,6 +79,8 @@ class Publisher:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
+        if self._sent:
+            await self._forget()
 
     def committed(self, units: Sequence[tuple[Unit, Appended]]) -> None:
         """Take the published records of *units*, just committed, and publish them soon. Never blocks, never raises."""
@@ -144,10 +151,18 @@ class Publisher:
                 _log.warning(
                     "published later: JetStream did not take it", records=len(records) - len(sent), error=str(error)
                 )
-            if sent:
-                await self._forget(sent)
+            self._sent += sent
+            self._out.set()
 
-    async def _forget(self, sent: list[str]) -> None:
+    async def _forget_for_ever(self) -> None:
+        while True:
+            await self._out.wait()
+            await asyncio.sleep(FORGET_SECONDS)
+            self._out.clear()
+            await self._forget()
+
+    async def _forget(self) -> None:
+        sent, self._sent = self._sent, []
         try:
             async with self._pool.acquire() as connection, connection.transaction():
                 # Lost at worst in a crash: then the sweeper publishes it again under the same id.

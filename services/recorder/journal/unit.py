@@ -32,6 +32,7 @@ RefusalReason = Literal[
     "reversal-running",
     "fence-moved",
     "interaction-taken",
+    "unsteady",
 ]
 
 
@@ -41,7 +42,8 @@ class Refused(Exception):
     *reason* is one of `RefusalReason`; *detail* carries what the caller needs to go on: the fence as it stands
     (fence-moved), the status found (status-changed, ``absent`` if there is no such entry), the other entry (writer-pending,
     already-claimed), the answer kept (idempotency-replay, idempotency-conflict), the owning run (interaction-taken), the
-    resource held (reversal-running), the stream (others). *seq* is the old record's (duplicate-record).
+    resource held (reversal-running), the campaign (unsteady), the stream (others). *seq* is the old record's
+    (duplicate-record).
     """
 
     def __init__(self, reason: RefusalReason, detail: str, seq: int | None = None) -> None:
@@ -154,6 +156,14 @@ class Holds:
 
 
 @dataclass(frozen=True, slots=True)
+class Steady:
+    """Only while *campaign* is as it was at *version*, and none of its writes is in doubt."""
+
+    campaign: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """Written as one, or refused as one. *stream_open*: only into runs that are neither closed nor paused.
 
@@ -167,6 +177,7 @@ class Unit:
     idempotency: Idempotency | None = None
     interaction: Interaction | None = None
     holds: Holds | None = None
+    steady: Steady | None = None
     stream_open: bool = False
     once: str | None = None
 

@@ -11,6 +11,7 @@ import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -23,6 +24,7 @@ from takeback import json
 
 _NONCE = 12
 _KEY = 32
+_cipher = lru_cache(maxsize=1024)(AESGCM)
 
 
 class SealBroken(Exception):
@@ -40,7 +42,7 @@ class CampaignKeys:
     def seal(self, entry: str, path: str, value: Any) -> dict[str, str]:
         """``{"sealed": …}`` in place of *value*; *path* says where in the entry it stands (``undo.compensationToken``)."""
         nonce = secrets.token_bytes(_NONCE)
-        box = AESGCM(self.sealing).encrypt(nonce, json.dumps(value), self._place(entry, path))
+        box = _cipher(self.sealing).encrypt(nonce, json.dumps(value), self._place(entry, path))
         return {"sealed": b64encode(nonce + box).decode()}
 
     def unseal(self, entry: str, path: str, sealed: Any) -> Any:
@@ -49,7 +51,7 @@ class CampaignKeys:
             raise SealBroken(f"{path} of {entry} is not a sealed value")
         try:
             box = b64decode(sealed["sealed"], validate=True)
-            return json.loads(AESGCM(self.sealing).decrypt(box[:_NONCE], box[_NONCE:], self._place(entry, path)))
+            return json.loads(_cipher(self.sealing).decrypt(box[:_NONCE], box[_NONCE:], self._place(entry, path)))
         except (InvalidTag, ValueError) as error:
             raise SealBroken(f"{path} of {entry} does not open with the campaign's key") from error
 

@@ -16,7 +16,7 @@ import asyncpg
 import structlog
 
 from recorder.journal.appending import call_append, written_before
-from recorder.journal.encoding import encode
+from recorder.journal.encoding import Encoded, encode
 from recorder.journal.session import Session, connect_session, end_session
 from recorder.journal.unavailable import JournalUnavailable
 from recorder.journal.unit import Appended, Unit
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 @dataclass(slots=True, eq=False)
 class _Waiting:
     unit: Unit
-    encoded: bytes
+    encoded: Encoded
     size: int
     answer: asyncio.Future[Appended]
 
@@ -70,7 +70,7 @@ class GroupWriter:
         if self._stopping or self._task is None:
             raise JournalUnavailable("The journal is shutting down. Nothing was written.", written=False)
         answer: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        size = len(encoded) + sum(len(record.body) for record in unit.records)
+        size = len(encoded.json) + sum(len(record.body) for record in unit.records)
         self._queue.append(_Waiting(unit, encoded, size, answer))
         self._wake.set()
         return await answer
