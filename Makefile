@@ -1,6 +1,6 @@
 # Takeback. `make` alone lists what there is; everything works from a fresh clone with Python 3.11 and make.
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test check bench faults verify schemas screenshots format requirements
+.PHONY: help setup run demo test check bench faults conformance verify schemas screenshots format requirements
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
@@ -19,7 +19,7 @@ run: setup ## Start everything with embedded servers on data/ (DATA=…); prints
 demo: setup ## Play both stories against the running stack, or one started for the time being
 	$(BIN)/takeback demo --data $(DATA) $(ARGS)
 
-test: setup .venv/.otterwiki ## Run the tests, against real servers that they start themselves
+test: setup .venv/.otterwiki .venv/.realservers ## Run the tests, against real servers that they start themselves
 	$(BIN)/pytest $(ARGS)
 
 check: setup verify ## Format, lint, types, layers, and generated files
@@ -33,6 +33,9 @@ bench: setup ## Measure against floors taken in the same run
 
 faults: setup ## Kill the recorder twenty times at every point where it could hurt
 	TAKEBACK_FAULT_ROUNDS=20 $(BIN)/pytest -m faults --timeout=1800 $(ARGS)
+
+conformance: setup .venv/.realservers ## Try every way back of the shipped manifests at their real servers
+	$(BIN)/python -m tests.real_servers $(ARGS)
 
 verify: setup ## See that generated files (schemas, AsyncAPI, OpenAPI) are what the code says
 	$(BIN)/python -m takeback.schemas --check
@@ -51,6 +54,7 @@ requirements: setup ## Resolve pyproject.toml into the hashed requirements files
 	$(COMPILE) --all-build-deps --output-file=requirements.txt pyproject.toml
 	$(COMPILE) --all-build-deps --extra=embedded --extra=dev --constraint=requirements.txt --output-file=requirements-dev.txt pyproject.toml
 	$(COMPILE) --output-file=examples/browser/otterwiki.txt examples/browser/otterwiki.in
+	$(COMPILE) --output-file=tests/real_servers/requirements.txt tests/real_servers/requirements.in
 
 # Hashes of the public index's files, and no host's name: the files are the same wherever they come from.
 COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
@@ -70,4 +74,10 @@ COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet
 .venv/.otterwiki: examples/browser/otterwiki.txt | .venv/.requirements
 	$(PYTHON) -m venv --clear .venv/otterwiki
 	.venv/otterwiki/bin/pip install --quiet --require-hashes -r examples/browser/otterwiki.txt
+	@touch $@
+
+# The tool servers of the shipped manifests, likewise. One asks for an extra that is resolved already, hence --no-deps.
+.venv/.realservers: tests/real_servers/requirements.txt | .venv/.requirements
+	$(PYTHON) -m venv --clear .venv/real-servers
+	.venv/real-servers/bin/pip install --quiet --no-deps --require-hashes -r tests/real_servers/requirements.txt
 	@touch $@

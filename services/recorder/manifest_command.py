@@ -42,7 +42,7 @@ def check(
         _told(file, error.findings if isinstance(error, BadManifest) else [Finding("", "it is no UTF-8 text", 1)])
         raise typer.Exit(1) from error
     http = all(operation.request is not None for operation in checked.manifest.operations.values())
-    wanted = _config(server, command, header or [])
+    wanted = config_of(server, command, header or [])
     tools: dict[str, Any] = {}
     if http:
         tools = {name: operation.input or {} for name, operation in checked.manifest.operations.items()}
@@ -72,10 +72,14 @@ def _counted(checked: Checked) -> str:
     return f"{len(manifest.records)} kinds of records, {writes} writes, {reads} reads"
 
 
-def _config(server: str | None, command: str | None, headers: list[str]) -> dict[str, Any] | None:
+def config_of(
+    server: str | None, command: str | None, headers: list[str], *, http: bool = False
+) -> dict[str, Any] | None:
+    """The server as it would be registered: at a URL (*http*: a plain one), or a command; None where neither is given."""
     if server is not None:
         pairs = (header.partition(":") for header in headers)
-        return {"transport": "mcp", "url": server, "headers": {name: value.strip() for name, _, value in pairs}}
+        transport = "http" if http else "mcp"
+        return {"transport": transport, "url": server, "headers": {name: value.strip() for name, _, value in pairs}}
     if command is not None:
         program, *args = shlex.split(command)
         return {"transport": "mcp", "command": program, "args": args}

@@ -164,9 +164,7 @@ class Resolver:
         await self._check_caller(found, settings, caller, request, remembered)
         if found.status != "open":
             raise not_open(found.status)
-        operation = (
-            await self._servers.operation(found.campaign, found.campaign_version, request.server, request.operation)
-        ).of(request.arguments)
+        operation = await self._operation(found, settings, request)
         unresolved = self._check_arguments(operation, request.arguments)
         principal = await self._principal(found, settings, caller, request, remembered)
         kind = await self._kind(found, operation, request)
@@ -196,9 +194,7 @@ class Resolver:
         found = await self._runs.met(await self._group_reader.one(RUN, run, caller.sub), caller)
         settings = await self._campaigns.settings(found.campaign, found.campaign_version)
         await self._check_caller(found, settings, caller, request)
-        operation = (
-            await self._servers.operation(found.campaign, found.campaign_version, request.server, request.operation)
-        ).of(request.arguments)
+        operation = await self._operation(found, settings, request)
         self._check_arguments(operation, request.arguments)
         return Call(
             entry=entry,
@@ -214,6 +210,13 @@ class Resolver:
             principal=kept["principal"],
             depends_on=request.depends_on,
         )
+
+    async def _operation(self, run: RunRow, settings: CampaignSettings, request: CallRequest) -> PinnedOperation:
+        operation = await self._servers.operation(run.campaign, run.campaign_version, request.server, request.operation)
+        if settings.policy.require_exercised and not operation.exercised:
+            # It may have been since the campaign's stream last moved.
+            operation = replace(operation, exercised=await self._servers.exercised(run.campaign, operation))
+        return operation.of(request.arguments)
 
     async def _check_caller(
         self, run: RunRow, settings: CampaignSettings, caller: Caller, request: CallRequest, remembered: bool = False

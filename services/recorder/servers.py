@@ -216,6 +216,12 @@ class Servers:
             return found
         return replace(found, changed=True, difference=difference(found.definition, seen))
 
+    async def exercised(self, campaign: str, operation: PinnedOperation) -> bool:
+        """Whether the undo of *operation*, as it is pinned, was verified by now: in a conformance run or a plan (P4)."""
+        wanted = "select from exercised where campaign = $1 and server = $2 and operation = $3 and pin = $4"
+        key = (campaign, operation.server, operation.name, operation.pin)
+        return bool(await self._pool.fetchval(f"select exists ({wanted})", *key))
+
     async def port(self, campaign: str, server: str, version: int | None = None) -> ToolPort:
         """An open port to the server; raises 503 `tool-unreachable` when it cannot be reached."""
         registered = await self._servers(campaign, version)

@@ -30,16 +30,21 @@ class Tally:
         """A table of each server's cases, what was wrong with them, and how many passed and failed."""
         for server, results in self._results:
             table = Table(title=server, title_justify="left", title_style="bold", box=None, pad_edge=False)
-            for heading in ("operation", "case", *TRIALS, "said before"):
+            for heading in ("operation", "case", *TRIALS):
                 table.add_column(heading, overflow="fold")
             for result in results:
                 marks = [_mark(result, trial) for trial in TRIALS]
-                table.add_row(result.operation, result.case, *marks, Text("; ".join(result.told)))
+                table.add_row(result.operation, result.case, *marks)
             console.print(table)
+            for result in results:
+                for text in result.told:
+                    console.print(Text(f"Said before {result.operation}, {result.case}: {text}"), soft_wrap=True)
             for result in results:
                 for trial, wrong in result.trials.items():
                     if wrong is not None:
-                        console.print(Text(f"{result.operation}, {result.case}, {trial}: {wrong}", style="red"))
+                        console.print(
+                            Text(f"{result.operation}, {result.case}, {trial}: {wrong}", style="red"), soft_wrap=True
+                        )
             console.print()
         console.print(f"{self.passed} passed, {self.failed} failed")
 
@@ -47,7 +52,7 @@ class Tally:
 def _mark(result: Result, trial: str) -> str:
     if trial not in result.trials:
         return "-"
-    return "ok" if result.trials[trial] is None else "FAILED"  # type: ignore[index]
+    return "ok" if result.trials[trial] is None else "FAILED"
 
 
 def proven(results: Sequence[Result]) -> list[str]:
