@@ -122,6 +122,10 @@ async def test_a_fact_that_is_sent_again_is_written_once(lab: Lab) -> None:
             "run": lab.run, "entry": entry, "undoBy": "2026-12-01T12:00:00Z", "recipient": "ann",
             "deliveredAt": "2026-12-01T11:00:00Z",
         },
+        "window.lapsed": {
+            "run": lab.run, "entry": entry, "undoBy": "2026-12-01T12:00:00Z", "how": "after_acknowledgement",
+            "acknowledgedBy": "ann",
+        },
     }  # fmt: skip
     for type_, body in facts.items():
         record = new_id("rec")
