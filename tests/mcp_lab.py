@@ -24,6 +24,7 @@ from takeback.database import service_url
 from takeback.door import Door, bind
 from takeback.edge import Edge
 from takeback.ids import new_id
+from takeback.service import Running
 from takeback.stack import find_service, start_services
 from tests.recorder_lab import Client, lab_environ
 from tests.servers import Backend, Databases
@@ -43,6 +44,7 @@ class McpLab:
     urls: list[str]
     keys: Path
     tools_url: str
+    running: list[Running]
     closing: AsyncExitStack
 
     async def deals(self) -> DealServer:
@@ -66,6 +68,14 @@ class McpLab:
         wanted = {"agent": "bot", "model": "m1", "principal": "pete"}
         run = await self.client.ok("POST", f"{path}/runs", wanted, sub="bot", kind="agent")
         return McpCampaign(self, opened["id"], run["id"])
+
+    @asynccontextmanager
+    async def one_more(self) -> AsyncIterator[tuple[str, Edge]]:
+        """Another port to the last recorder, whose edge may be closed."""
+        edge = Edge(self.running)
+        with contextlib.closing(bind("127.0.0.1", 0)) as bound:
+            async with Door(edge, bound) as door:
+                yield door.url, edge
 
     def token(self, sub: str = "bot", kind: Kind = "agent") -> str:
         return issue_token(self.keys / "token.pem", sub, kind)
@@ -123,14 +133,17 @@ async def over_http(url: str, era: Era, token: str | None = None, **more: Any) -
 
 
 @asynccontextmanager
-async def mcp_lab(servers: Backend, databases: Databases, redis_url: str, folder: Path) -> AsyncIterator[McpLab]:
+async def mcp_lab(
+    servers: Backend, databases: Databases, redis_url: str, folder: Path, **settings: str
+) -> AsyncIterator[McpLab]:
     """Two recorders and a planner in this process on a database and a nats-server of their own, for a whole module."""
     database = await asyncio.to_thread(databases.create)
     nats = servers.nats(folder / "nats")
     await nats.start()
     environ = lab_environ(
-        database, nats.url, redis_url, folder, TAKEBACK_ALLOW_COMMANDS="1", TAKEBACK_FORWARD_DEADLINE_SECONDS="3"
-    )
+        database, nats.url, redis_url, folder,
+        **{"TAKEBACK_ALLOW_COMMANDS": "1", "TAKEBACK_FORWARD_DEADLINE_SECONDS": "3", **settings},
+    )  # fmt: skip
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, databases.drop, database)
         stack.push_async_callback(nats.stop)
@@ -148,4 +161,4 @@ async def mcp_lab(servers: Backend, databases: Databases, redis_url: str, folder
             urls.append((await stack.enter_async_context(Door(Edge(running), bound))).url)
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=urls[0], timeout=30))
         closing = await stack.enter_async_context(AsyncExitStack())
-        yield McpLab(Client(http, folder / "keys"), urls, folder / "keys", nats.tools_url, closing)
+        yield McpLab(Client(http, folder / "keys"), urls, folder / "keys", nats.tools_url, running, closing)

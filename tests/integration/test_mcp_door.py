@@ -408,6 +408,29 @@ async def test_a_client_hears_when_its_tools_change_here_or_at_their_server(
             await eventually(heard)
 
 
+async def test_a_shutdown_ends_the_streams_on_which_changes_are_heard_and_says_so(undeclared: McpCampaign) -> None:
+    """MCP 2026-07-28: a stream that ends on purpose ends with its result; the edge ends both eras' when it closes."""
+    token, lab = undeclared.lab.token(), undeclared.lab
+    meta = {types.PROTOCOL_VERSION_META_KEY: "2026-07-28", types.CLIENT_CAPABILITIES_META_KEY: {}}
+    listen = {"notifications": {"toolsListChanged": True}, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": "l1", "method": "subscriptions/listen", "params": listen}
+    headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
+    modern = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
+    async with lab.one_more() as (url, edge), httpx.AsyncClient(headers=headers) as http:
+        place = f"{url}/mcp/runs/{undeclared.run}"
+        async with (
+            http.stream("POST", place, json=body, headers=modern) as of_2026,
+            http.stream("GET", place) as of_2025,
+        ):
+            lines = of_2026.aiter_lines()
+            while "acknowledged" not in await anext(lines):
+                pass
+            edge.close()
+            rest = [line async for line in lines]
+            assert '"id":"l1"' in "".join(rest) and '"result"' in "".join(rest)
+            assert [line async for line in of_2025.aiter_lines()] == []
+
+
 class _listening:  # noqa: N801 - reads as a word of the test
     """The stream on which a client of either era hears of changes, open on both sides."""
 

@@ -189,7 +189,8 @@ class McpDoor:
         told = {"notifications": {"toolsListChanged": True} if honored else {}, "_meta": meta}
         acknowledged = shape.notification("notifications/subscriptions/acknowledged", told)
         changed = shape.notification(_LIST_CHANGED, {"_meta": meta}) if honored else None
-        return EventStream(self._told_of_changes(place, acknowledged, changed))
+        ended = shape.frame(shape.response(message, {"_meta": meta}))
+        return EventStream(self._told_of_changes(place, acknowledged, changed), last=ended)
 
     async def _told_of_changes(
         self, place: _Place, first: Json | None, changed: Json | None

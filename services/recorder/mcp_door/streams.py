@@ -59,14 +59,20 @@ async def answered(
 
 
 class EventStream(Response):
-    """Server-sent events until *frames* end or the client has gone; then *gone* is called."""
+    """Server-sent events until *frames* end or the client has gone; then *gone* is called.
 
-    def __init__(self, frames: AsyncGenerator[bytes, None], gone: Callable[[], None] | None = None) -> None:
+    At a shutdown the client is told so by *last*: to this side both look the same.
+    """
+
+    def __init__(
+        self, frames: AsyncGenerator[bytes, None], gone: Callable[[], None] | None = None, last: bytes = b""
+    ) -> None:
         super().__init__(headers={"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self.headers["content-type"] = "text/event-stream"
         self._frames = frames
         self._gone = gone
+        self._last = last
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         """Sends while the client listens."""
@@ -82,11 +88,13 @@ class EventStream(Response):
             watching.cancel()
             await asyncio.gather(writing, watching, return_exceptions=True)
             await self._frames.aclose()
+        if not writing.cancelled():
+            writing.result()  # raises what went wrong
+        await send({"type": "http.response.body", "body": self._last, "more_body": False})
 
     async def _write(self, send: Send) -> None:
         async for chunk in self._frames:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def notices(message: Json | None, changed: asyncio.Event) -> AsyncIterator[bytes]:
