@@ -73,3 +73,7 @@ async def test_a_plan_that_the_world_moved_past_leads_to_a_fresh_one(console: Co
     assert plan["id"] not in page.url
     await expect(page.locator("table.conflict")).to_contain_text("ask again in spring")
     assert (await sale.company.deal(sale.cast.deal))["stage"] == "Won"
+    await page.get_by_role("button", name="Reject the plan").click()
+    await expect(page.get_by_text("The plan was rejected. Nothing was taken back.")).to_be_visible()
+    await page.get_by_role("button", name="Ask what it means now").click()
+    await expect(page.get_by_text("This is a proposal.")).to_be_visible()

@@ -43,3 +43,24 @@ async def test_what_somebody_has_unfolded_and_focused_stays_when_the_page_draws_
     await narrator.strike(cast.scene.adventure, cast.fighter.id, 1)
     await expect(page.locator(".turn.latest .entry")).to_have_count(2)
     await expect(undo).to_be_focused()
+
+
+async def test_what_a_run_builds_on_is_confirmed_and_the_run_is_paused_from_its_pages(
+    console: Console, theatre: Theatre
+) -> None:
+    """U2, G2: a link that nobody declared is confirmed under the person's name; a paused run holds still and goes on."""
+    cast, narrator = await theatre.table(63)
+    for step in (3, 4):
+        await narrator.move(cast.scene.adventure, cast.rogue.id, step, 4)
+    page = await console.window("gm")
+    await console.open(page, f"/console/runs/{narrator.run}/graph?links=all")
+    await expect(page.locator("svg.picture .arc")).to_have_count(1)
+    await page.get_by_role("button", name="Confirm that e2 builds on e1").click()
+    await expect(page.get_by_text("The link is confirmed, under your name.")).to_be_visible()
+    await expect(page.get_by_text("gm confirmed it")).to_be_visible()
+    await expect(page.locator("svg.picture .arc.confirmed")).to_have_count(1)
+    await page.get_by_role("link", name="Timeline").click()
+    for word, state in (("Pause", "paused"), ("Go on", "open"), ("Close", "closed")):
+        await page.get_by_role("button", name=word, exact=True).click()
+        await expect(page.locator("#run-meta .state")).to_have_attribute("data-state", state)
+    assert console.errors == []

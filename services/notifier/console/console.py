@@ -15,6 +15,7 @@ from notifier.console.desk import Desk, Visit
 from notifier.console.oidc import Issuer
 from notifier.console.pages import approvals, campaigns, entries, plans, questions, reviews, runs, security
 from notifier.console.sessions import Sessions
+from takeback.errors import not_found
 
 _PAGES = (campaigns, reviews, plans, approvals, questions, security, entries, runs)
 
@@ -36,12 +37,17 @@ class Console:
             *signing_in.routes(self._desk, self._issuer),
             Route("/console/ticket", self._desk.action(_ticket), methods=["POST"]),
             *pages,
+            Route("/console/{rest:path}", self._desk.page(_nothing)),
             Mount("/static", _Static()),
         ]
 
     async def close(self) -> None:
         """Lets go of the connections to the API."""
         await self._client.aclose()
+
+
+async def _nothing(_: Visit) -> Response:
+    raise not_found()
 
 
 async def _ticket(visit: Visit) -> Response:

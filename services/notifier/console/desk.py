@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 import httpx
+import structlog
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
@@ -20,6 +21,7 @@ from notifier.console.speaker import UNAUTHENTICATED, Speaker
 from takeback import web
 from takeback.errors import Problem, invalid
 
+log = structlog.get_logger()
 SIGN_IN = "/console/sign-in"
 NOTICES = {
     "stale": "Something changed since the plan that you decided, and nothing was done. This is what it means now.",
@@ -163,6 +165,9 @@ class Desk:
             if problem.status == UNAUTHENTICATED:
                 return _to_sign_in(visit.request)
             return guard.guarded(self.refusal(visit.request, problem, visit.session))
+        except Exception as error:  # told as a page too; it is our defect, so the log has all of it
+            log.error("page failed", path=visit.request.url.path, exc_info=error)
+            return guard.guarded(self.refusal(visit.request, _defect(), visit.session))
 
 
 def environment() -> Environment:
@@ -213,6 +218,12 @@ def _drawn(templates: Environment, template: str, request: Request, **values: An
     told = NOTICES.get(request.query_params.get("told", ""))
     return Markup(  # noqa: S704  what Jinja2 has rendered is escaped
         templates.get_template(template).render(now=datetime.now(UTC), path=request.url.path, told=told, **values)
+    )
+
+
+def _defect() -> Problem:
+    return Problem(
+        500, "defect", "This is a defect of the console. What was changed is in the journal: look before you repeat."
     )
 
 

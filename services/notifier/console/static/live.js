@@ -1,11 +1,13 @@
 // Follows the campaign's live stream and draws anew what is marked with data-live, by asking for the same page again.
-const FIRST_WAIT = 500, LONGEST_WAIT = 15_000, GATHER = 120;
+const FIRST_WAIT = 500, LONGEST_WAIT = 15_000, GATHER = 120, UNSEEN = 30_000;
 
 export function follow() {
   const { campaign, csrf } = document.body.dataset;
   if (!campaign || !csrf || !document.querySelector("[data-live]")) return;
   const sign = document.getElementById("live");
-  let last = null, wait = FIRST_WAIT, due = null, drawing = false, again = false;
+  let last = null, source = null, attempt = 0; // of the stream
+  let wait = FIRST_WAIT, retry = null, hidden = null;
+  let due = null, drawing = false, again = false;
 
   const show = (state, word) => {
     sign.hidden = false;
@@ -14,29 +16,40 @@ export function follow() {
   };
 
   async function connect() {
-    let source;
+    rest();
+    const mine = attempt;
     try {
       const answer = await fetch("/console/ticket", { method: "POST", headers: { "X-Takeback-Csrf": csrf } });
       if (answer.redirected || answer.status === 401) return show("off", "signed out");
       if (!answer.ok) throw new Error(String(answer.status));
       const { ticket } = await answer.json();
+      if (mine !== attempt) return; // somebody looked away meanwhile, or another attempt is further
       const query = new URLSearchParams(last ? { ticket, lastEventId: last } : { ticket });
       source = new EventSource(`/v1/campaigns/${campaign}/stream?${query}`);
     } catch {
-      return later();
+      return mine === attempt && later();
     }
-    source.onopen = () => { wait = FIRST_WAIT; show("on", "live"); if (last) draw(); };
+    // What happened between the page's drawing and the stream's opening is drawn then.
+    source.onopen = () => { wait = FIRST_WAIT; show("on", "live"); draw(); };
     // A ticket is good for one connection, so the browser's own way of trying again would be refused.
-    source.onerror = () => { source.close(); later(); };
-    source.addEventListener("closed", () => { source.close(); later(); });
+    source.onerror = later;
+    source.addEventListener("closed", later);
     source.addEventListener("reset", (event) => { last = event.lastEventId; draw(); });
     for (const type of TYPES) source.addEventListener(type, (event) => { last = event.lastEventId; draw(); });
-    addEventListener("pagehide", () => source.close(), { once: true });
+  }
+
+  // A browser allows few connections to one place: a page that nobody sees leaves its own to others.
+  function rest() {
+    attempt += 1;
+    clearTimeout(retry);
+    source?.close();
+    source = null;
   }
 
   function later() {
+    rest();
     show("off", "trying to be live again");
-    setTimeout(connect, wait);
+    retry = setTimeout(connect, wait);
     wait = Math.min(wait * 2, LONGEST_WAIT);
   }
 
@@ -59,6 +72,13 @@ export function follow() {
     }
   }
 
+  addEventListener("pagehide", rest);
+  addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(hidden);
+    if (document.hidden) hidden = setTimeout(rest, UNSEEN);
+    else if (!source) connect();
+  });
   connect();
 }
 
