@@ -18,8 +18,9 @@ from recorder.forwarding import result_without_declaration
 from recorder.intake import Intake, Snapshot
 from recorder.journal.reading import JournalReader, StoredEntry
 from recorder.journal.vault import CampaignKeys, Vault
+from recorder.pinning import PinnedOperation
 from recorder.resources import Resources
-from recorder.servers import PinnedOperation, Servers
+from recorder.servers import Servers
 from recorder.settling import Proof, proof_in
 from recorder.toolport.port import SelfMade, ToolPortError
 from takeback.auth import Caller

@@ -1,24 +1,73 @@
-"""What a manifest makes of a pinned operation for the arguments at hand, and what of a pin no longer holds. Pure."""
+"""An operation as it was pinned, what its manifest makes of it for the arguments at hand, and what of a pin no longer holds.
+
+Pure (J15).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from recorder.manifest import Checked, states
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Manifest
-from recorder.resources import LONGEST, Resources
+from recorder.resources import LONGEST, Resources, resources_of
 from recorder.toolport.port import OWN, Operation
-from takeback.extension import EXTENSION
+from takeback.extension import EXTENSION, Declared
+from takeback.messages import campaign as messages
 from takeback.messages.entry import Unresolved
 
-if TYPE_CHECKING:
-    from recorder.servers import PinnedOperation
+Source = Literal["declared", "manifest", "none"]
+"""Who says how an operation is taken back: its server, the operator's manifest, or nobody."""
 
 
-def narrowed(pinned: PinnedOperation, arguments: Mapping[str, Any]) -> PinnedOperation:
+@dataclass(frozen=True, slots=True)
+class PinnedOperation:
+    """An operation as the owner pinned it; *changed* says that the server now shows another definition of it."""
+
+    server: str
+    name: str
+    declaration: Declared
+    input_schema: dict[str, Any]
+    pin: str
+    source: Source
+    exercised: bool
+    can_observe: bool
+    can_preview: bool
+    can_undo: bool
+    changed: bool = False
+    difference: str = ""
+    definition: dict[str, Any] = field(default_factory=dict)
+    manifest: Checked | None = None
+
+    def of(self, arguments: Mapping[str, Any]) -> PinnedOperation:
+        """The operation as it is with these *arguments*: a manifest may say that some make a write a read (J15)."""
+        return self if self.manifest is None else _narrowed(self, arguments)
+
+    def resources(self, arguments: Mapping[str, Any]) -> Resources:
+        """The records that a call with *arguments* changes and uses."""
+        if self.manifest is None:
+            return resources_of(self.declaration, arguments)
+        return _resources_in(self.manifest.manifest, self.name, arguments)
+
+    def described(self) -> dict[str, Any]:
+        """The operation on the wire."""
+        declared = self.declaration
+        undo = messages.UndoDeclaration(**declared.undo.model_dump())
+        return messages.Operation(
+            operation=self.name,
+            tier=declared.tier,
+            undo=undo,
+            source=self.source,
+            exercised=self.exercised,
+            pin=self.pin,
+            read_only=declared.read_only,
+            resource=declared.resource,
+        ).wire()
+
+
+def _narrowed(pinned: PinnedOperation, arguments: Mapping[str, Any]) -> PinnedOperation:
     """*pinned* with what its manifest says of these arguments: the effect may be chosen by one of them."""
     assert pinned.manifest is not None
     operation = pinned.manifest.manifest.operations[pinned.name]
@@ -27,7 +76,7 @@ def narrowed(pinned: PinnedOperation, arguments: Mapping[str, Any]) -> PinnedOpe
     return replace(pinned, declaration=pinned.declaration.model_copy(update={"read_only": True}))
 
 
-def resources_in(manifest: Manifest, name: str, arguments: Mapping[str, Any]) -> Resources:
+def _resources_in(manifest: Manifest, name: str, arguments: Mapping[str, Any]) -> Resources:
     """The record that the call changes first, and those it uses, as far as its arguments tell (J12, J19)."""
     operation = manifest.operations[name]
     scope = {"arguments": arguments}

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import asyncpg
 import structlog
@@ -15,66 +15,21 @@ from nats.aio.client import Client as NatsClient
 from recorder.campaigns import Campaigns
 from recorder.journal import Journal, NewRecord, Unit
 from recorder.manifest import BadManifest, Checked, Finding, against, read_manifest
-from recorder.pinning import can_preview, difference, narrowed, resources_in
-from recorder.resources import Resources, resources_of
+from recorder.pinning import PinnedOperation, Source, can_preview, difference
 from recorder.settings import Settings
 from recorder.toolport import open_port
 from recorder.toolport.port import Description, NotSent, Operation, ToolPort, ToolPortError
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import Problem, invalid, not_found, unavailable
-from takeback.extension import Declared, read_definition
+from takeback.extension import read_definition
 from takeback.ids import is_valid_id, new_id
 from takeback.messages import campaign as messages
 
+__all__ = ["PinnedOperation", "Servers"]
+
 log = structlog.get_logger()
 DESCRIBE_SECONDS = 10.0
-Source = Literal["declared", "manifest", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class PinnedOperation:
-    """An operation as the owner pinned it; *changed* says that the server now shows another definition of it."""
-
-    server: str
-    name: str
-    declaration: Declared
-    input_schema: dict[str, Any]
-    pin: str
-    source: Source
-    exercised: bool
-    can_observe: bool
-    can_preview: bool
-    can_undo: bool
-    changed: bool = False
-    difference: str = ""
-    definition: dict[str, Any] = field(default_factory=dict)
-    manifest: Checked | None = None
-
-    def of(self, arguments: Mapping[str, Any]) -> PinnedOperation:
-        """The operation as it is with these *arguments*: a manifest may say that some make a write a read (J15)."""
-        return self if self.manifest is None else narrowed(self, arguments)
-
-    def resources(self, arguments: Mapping[str, Any]) -> Resources:
-        """The records that a call with *arguments* changes and uses."""
-        if self.manifest is None:
-            return resources_of(self.declaration, arguments)
-        return resources_in(self.manifest.manifest, self.name, arguments)
-
-    def described(self) -> dict[str, Any]:
-        """The operation on the wire."""
-        declared = self.declaration
-        undo = messages.UndoDeclaration(**declared.undo.model_dump())
-        return messages.Operation(
-            operation=self.name,
-            tier=declared.tier,
-            undo=undo,
-            source=self.source,
-            exercised=self.exercised,
-            pin=self.pin,
-            read_only=declared.read_only,
-            resource=declared.resource,
-        ).wire()
 
 
 @dataclass(frozen=True, slots=True)

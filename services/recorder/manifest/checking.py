@@ -1,4 +1,4 @@
-"""Reading a manifest: the model it is, or what is wrong with it, each finding with its line, its place and the reason. Pure."""
+"""Checking a manifest: the model it is, or what is wrong with it, each finding with line, place and reason. Pure."""
 
 from __future__ import annotations
 
@@ -7,39 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
 from pydantic import ValidationError
 
 from recorder.manifest import expressions, uris
 from recorder.manifest.functions import fingerprint
 from recorder.manifest.model import Branch, Case, Change, Manifest, Operation, Read, Reference, UndoStep
-from takeback import json
-from takeback.errors import Problem
+from recorder.manifest.source import BadManifest, Finding, Place, loaded
 
-Place = tuple[str | int, ...]
 _BOUND: Final = re.compile(r"\.(?:map|filter|all|exists|exists_one)\(\s*([A-Za-z_]\w*)\s*,")
-_LONGEST: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something wrong. *line* is None where the manifest came as JSON."""
-
-    where: str
-    reason: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        place = f"line {self.line}: " if self.line is not None else ""
-        return f"{place}{self.where or 'the manifest'}: {self.reason}"
-
-
-class BadManifest(ValueError):
-    """A manifest that cannot be used, with every finding."""
-
-    def __init__(self, findings: list[Finding]) -> None:
-        super().__init__("; ".join(str(finding) for finding in findings[:5]))
-        self.findings = findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +28,7 @@ class Checked:
 
 def read(source: str | Mapping[str, Any]) -> Checked:
     """The manifest in *source*, YAML text or a JSON object. Raises `BadManifest`."""
-    document, lines = _loaded(source)
+    document, lines = loaded(source)
     try:
         manifest = Manifest.model_validate(document)
     except ValidationError as error:
@@ -73,82 +48,8 @@ def against(
 
     *http*: a plain HTTP server, whose operations are the manifest's own.
     """
-    _, lines = _loaded(source)
+    _, lines = loaded(source)
     return [lines.finding(place, reason) for place, reason in _fitting(manifest, tools, http)]
-
-
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
-class _Lines:
-    """Where each place of a YAML document stands."""
-
-    def __init__(self, root: yaml.Node | None) -> None:
-        self._root = root
-
-    def finding(self, place: Place, reason: str) -> Finding:
-        return Finding(".".join(str(part) for part in place), reason, self._line(place))
-
-    def _line(self, place: Place) -> int | None:
-        if self._root is None:
-            return None
-        node, line = self._root, self._root.start_mark.line
-        for part in place:
-            found: tuple[yaml.Node, int] | None = None
-            if isinstance(node, yaml.MappingNode):
-                for key, value in node.value:
-                    if key.value == str(part):
-                        found = value, key.start_mark.line
-            elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-                found = node.value[part], node.value[part].start_mark.line
-            if found is None and part == 0:
-                continue  # one part where a list may stand
-            if found is None:
-                break
-            node, line = found
-        return int(line) + 1
-
-
-def _loaded(source: str | Mapping[str, Any]) -> tuple[dict[str, Any], _Lines]:
-    if isinstance(source, Mapping):
-        return dict(source), _Lines(None)
-    if len(source) > _LONGEST:
-        raise BadManifest([Finding("", "it is longer than a megabyte")])
-    try:
-        root = yaml.compose(source, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(source)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-        hint = " (an expression with `: ` or ` #` in it stands in quotes)" if "mapping values" in reason else ""
-        raise BadManifest([Finding("", f"it is no YAML: {reason}{hint}", mark.line + 1 if mark else None)]) from error
-    lines = _Lines(root)
-    if not isinstance(document, dict):
-        raise BadManifest([Finding("", "it is a mapping that begins with `takeback: 1`", 1)])
-    twice = [Finding(str(key.value), "it stands here twice", key.start_mark.line + 1) for key in _twice(root)]
-    if twice:
-        raise BadManifest(twice)
-    try:
-        json.check(document)
-    except (Problem, TypeError) as error:
-        reason = error.detail if isinstance(error, Problem) else str(error)
-        raise BadManifest(
-            [Finding("", f"{reason} A date or a time stands in quotes: everything here is JSON.", 1)]
-        ) from error
-    return document, lines
-
-
-def _twice(node: yaml.Node | None) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            if key.value in seen:
-                yield key
-            seen.add(str(key.value))
-            yield from _twice(value)
-    elif isinstance(node, yaml.SequenceNode):
-        for inner in node.value:
-            yield from _twice(inner)
 
 
 def _place(loc: tuple[str | int, ...]) -> Place:
