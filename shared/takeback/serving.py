@@ -179,7 +179,9 @@ def _tell(stack: Stack, folder: DataFolder) -> None:
         _table(console, guide.look)
         _table(console, {f"token of {name}": token for name, token in guide.tokens.items()})
         # Behind the # the token never reaches a server's log; the page takes it out of the address at once.
-        _table(console, {f"look as {name}": f"{urls.http}/console/sign-in#token={t}" for name, t in guide.tokens.items()})
+        _table(
+            console, {f"look as {name}": f"{urls.http}/console/sign-in#token={t}" for name, t in guide.tokens.items()}
+        )
     console.print("\nCtrl-C stops it; everything stays in the data folder.")
     sys.stdout.flush()
 

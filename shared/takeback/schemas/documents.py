@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from takeback.messages.doors import DOORS
 from takeback.messages.events import EVENT_DATA, Event
