@@ -45,6 +45,7 @@ class McpLab:
     keys: Path
     tools_url: str
     running: list[Running]
+    environ: dict[str, str]
     closing: AsyncExitStack
 
     async def deals(self) -> DealServer:
@@ -161,4 +162,4 @@ async def mcp_lab(
             urls.append((await stack.enter_async_context(Door(Edge(running), bound))).url)
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=urls[0], timeout=30))
         closing = await stack.enter_async_context(AsyncExitStack())
-        yield McpLab(Client(http, folder / "keys"), urls, folder / "keys", nats.tools_url, running, closing)
+        yield McpLab(Client(http, folder / "keys"), urls, folder / "keys", nats.tools_url, running, environ, closing)

@@ -273,7 +273,15 @@ class Servers:
         if name not in registered.transports:
             raise not_found()
         transport = json.loads(registered.transports[name].transport)
-        operations = [o.described() for (server, _), o in sorted(registered.operations.items()) if server == name]
+        rows = await self._pool.fetch(
+            "select operation, pin from exercised where campaign = $1 and server = $2", campaign, name
+        )
+        exercised = {(row["operation"], row["pin"]) for row in rows}
+        operations = [
+            replace(operation, exercised=(operation.name, operation.pin) in exercised).described()
+            for (server, _), operation in sorted(registered.operations.items())
+            if server == name
+        ]
         return {"name": name, "transport": transport["transport"], "operations": operations}
 
     async def _servers(self, campaign: str, version: int | None) -> _Registered:
