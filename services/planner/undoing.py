@@ -81,6 +81,8 @@ class Undoing:
                         if problem.slug != "plan-stale" or time.monotonic() > deadline:
                             raise
                     key = None  # somebody was faster: what is true now decides
+                    now = await self._planning.now(campaign)
+                    continue
                 left = deadline - time.monotonic()
                 under_way = await self._planning.state(running[0])
                 assert under_way is not None

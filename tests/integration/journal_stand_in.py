@@ -23,7 +23,10 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class JournalStandIn:
-    """Streams of events, and the records of tool servers as they stand now."""
+    """Streams of events, and the records of tool servers as they stand now.
+
+    `moves` is how many decisions still to come are refused because a record has just changed.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -34,6 +37,7 @@ class JournalStandIn:
         self.refused: list[dict[str, Any]] = []
         self.appended: list[dict[str, Any]] = []
         self.publishes = True
+        self.moves = 0
         self.reverses: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -121,6 +125,9 @@ class JournalStandIn:
             if event["id"] == asked["id"]:
                 return {"stream": campaign, "seq": event["data"]["seq"]}
         AppendRequest.model_validate(asked)
+        if asked["type"] == "plan.decided" and self.moves:
+            self.moves -= 1
+            raise Problem(409, "plan-stale", "A record has moved.")
         self.appended.append(asked)
         body = asked["body"] | {"by": by, "campaign": campaign}
         event = await self.add(campaign, campaign, asked["type"], body, asked["id"])

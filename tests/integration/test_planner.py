@@ -178,6 +178,18 @@ async def test_one_call_takes_the_latest_turn_back(lab: PlannerLab) -> None:
     )
 
 
+async def test_one_call_goes_on_from_what_is_true_when_a_record_moves_between_its_plan_and_its_decision(
+    lab: PlannerLab,
+) -> None:
+    """G6, U1: the plan that was overtaken runs nothing; a fresh one takes the turn back, once."""
+    hit = await lab.committed()
+    lab.journal.moves = 1
+    answer = await lab.post("paladin", undo_of("latest"))
+    assert (answer.status_code, answer.json()["reverted"]) == (200, True), answer.text
+    assert [receipt["entry"] for receipt in answer.json()["record"]["receipts"]] == [hit["id"]]
+    assert [one["type"] for one in lab.journal.appended].count("plan.decided") == 1
+
+
 async def test_a_turn_without_a_committed_call_is_not_committed(lab: PlannerLab) -> None:
     """G9."""
     failed = await lab.committed(status="failed")
