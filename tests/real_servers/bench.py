@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import asyncpg
 import httpx
 from mcp.client import Client as McpClient
 from mcp.client.stdio import StdioServerParameters
 
+from takeback.database import driver_url
 from tests.mcp_lab import McpCampaign
 
 
@@ -49,6 +52,15 @@ class Bench:
         opened = await self.campaign.lab.client.ok("POST", path, wanted, sub="bot", kind="agent")
         self.campaign.run = opened["id"]
         return await self.call(operation, **arguments)
+
+    async def asked_why(self) -> list[str]:
+        """Why people were asked, in the words that they are told; agents never hear them."""
+        connection = await asyncpg.connect(driver_url(self.campaign.lab.environ["TAKEBACK_POSTGRES_URL"]))
+        try:
+            wanted = "select body from recorder.records where campaign = $1 and type = 'approval.requested'"
+            return [json.loads(row["body"])["why"] for row in await connection.fetch(wanted, self.campaign.id)]
+        finally:
+            await connection.close()
 
     async def entry(self, id_: str) -> dict[str, Any]:
         """The entry as it is now."""

@@ -46,15 +46,15 @@ class Upgradable:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "what"),
     [
-        ("Delete specific observations from", "Delete, or think about deleting, observations from"),
-        ('registerTool("delete_observations"', 'registerTool("drop_observations"'),
+        ("Delete specific observations from", "Delete, or think about deleting, observations from", "is no longer"),
+        ('registerTool("delete_observations"', 'registerTool("drop_observations"', "is gone"),
     ],
     ids=["another definition", "no longer there"],
 )
 async def test_a_server_whose_tool_is_no_longer_as_the_manifest_knew_it_is_asked_about_and_the_tool_is_named(
-    lab: McpLab, tmp_path: Path, old: str, new: str
+    lab: McpLab, tmp_path: Path, old: str, new: str, what: str
 ) -> None:
     """J15: also where only the way back needs that tool."""
     server = Upgradable(tmp_path)
@@ -64,14 +64,13 @@ async def test_a_server_whose_tool_is_no_longer_as_the_manifest_knew_it_is_asked
     await bench.call("create_entities", **wanted)
     server.upgrade(old, new)
 
-    async def asked() -> dict[str, Any] | None:
-        answer = await bench.ask("add_observations", observations=[{"entityName": "Ann", "contents": ["tea"]}])
-        return answer.json()["entry"] if answer.status_code == 202 else None
+    async def named() -> bool:
+        await bench.ask("add_observations", observations=[{"entityName": "Ann", "contents": ["tea"]}])
+        return any(
+            f"its manifest no longer matches: delete_observations {what}" in why for why in await bench.asked_why()
+        )
 
-    entry = await eventually(asked)
-    approvals = (await campaign.owner("GET", "approvals?status=pending"))["items"]
-    approval = next(item for item in approvals if item["entry"] == entry["id"])
-    assert "delete_observations" in str(approval), approval
+    await eventually(named)
 
 
 async def test_an_operation_that_the_manifest_does_not_name_is_asked_about(lab: McpLab, tmp_path: Path) -> None:
