@@ -12,11 +12,11 @@ import pytest_asyncio
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
 
-from tests.integration.calls_lab import eventually
 from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab, Transport, mcp_lab, over_http
 from tests.node_servers import node_server
 from tests.servers import Backend, Databases, Server
 from tests.servers_lab.reference import TOOLS, Reference
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ALLOWED = {"operations": {f"ref/{tool['name']}": "allow" for tool in TOOLS}}

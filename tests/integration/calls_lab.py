@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,20 +17,7 @@ from takeback.ids import new_id
 from tests.recorder_lab import Client, RecorderLab, lab_environ, recorder_lab
 from tests.servers import Backend, Databases
 from tests.servers_lab.deals import DealServer
-
-WAIT_SECONDS = 15.0
-
-
-async def eventually(holds: Callable[[], Any]) -> Any:
-    """Waits until *holds*() (awaited when it is awaitable) is truthy, and answers that."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while True:
-            value = holds()
-            if asyncio.iscoroutine(value):
-                value = await value
-            if value:
-                return value
-            await asyncio.sleep(0.01)
+from tests.waiting import eventually
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ The journal chains its records and publishes them to JetStream, or keeps them fr
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,7 @@ from takeback.ids import new_id
 from takeback.keys import ensure_keys
 from takeback.messages.rpc import AppendRequest, RefusedRequest
 from takeback.subjects import TYPE_PREFIX, event_subject
-
-WAIT_SECONDS = 10.0
-
-
-async def eventually(holds: Callable[[], Any]) -> Any:
-    """Waits until *holds*() (awaited when it is awaitable) is truthy, and answers that."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        while True:
-            value = holds()
-            if asyncio.iscoroutine(value):
-                value = await value
-            if value:
-                return value
-            await asyncio.sleep(0.005)
+from tests.waiting import WAIT_SECONDS, eventually
 
 
 class StandInJournal:

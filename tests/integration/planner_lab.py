@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,10 +136,3 @@ async def planner_lab(postgres_url: str, nats_url: str, folder: Path, planners: 
         for one in running:
             await one.stop()
         await client.close()
-
-
-async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 10) -> None:
-    """Waits until *condition* holds; fails after *seconds*."""
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.02)

@@ -43,6 +43,7 @@ from takeback.messages.entry import CallRequest, Entry
 from takeback.rpc import Rpc
 from takeback.subjects import RPC_APPEND, RPC_OBSERVE
 from takeback.toolserver import PostgresStore, ToolServer
+from tests.waiting import eventually
 
 OWNER, PALADIN, ROGUE, APPROVER = (Caller(name, "human") for name in ("olga", "paladin", "rogue", "ann"))
 AGENT = Caller("bot", "agent")
@@ -415,14 +416,6 @@ class Lab:
 def outcomes(record: Mapping[str, Any]) -> dict[str, str]:
     """The outcome of each step of a Reversal Record."""
     return {receipt["entry"]: receipt["outcome"] for receipt in record["receipts"]}
-
-
-async def eventually(look: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """What *look* answers, once that is something."""
-    async with asyncio.timeout(seconds):
-        while not (found := await look()):
-            await asyncio.sleep(0.01)
-    return found
 
 
 @asynccontextmanager

@@ -14,8 +14,9 @@ from notifier.deliveries.ledger import Ledger
 from notifier.rebuild import rebuild
 from takeback.database import connect_pool
 from takeback.ids import new_id
-from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story, entry_view, eventually
+from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story, entry_view
 from tests.integration.receivers import HookServer, MailServer, Request, subject_of, text_of
+from tests.waiting import eventually
 
 EVENTS = ["entry.committed", "entry.reverted", "broadcast.interaction_reverted"]
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import asyncpg
 import httpx
 
-from tests.integration.notifier_lab import Lab, StandInJournal, Story, eventually
+from tests.integration.notifier_lab import Lab, StandInJournal, Story
 from tests.integration.receivers import HookServer
 from tests.processes import TakebackProcess
+from tests.waiting import eventually
 
 EVENTS = 30
 

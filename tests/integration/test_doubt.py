@@ -11,8 +11,9 @@ import pytest
 import pytest_asyncio
 
 from takeback import json
-from tests.integration.calls_lab import Campaign, Lab, eventually, shared_lab
+from tests.integration.calls_lab import Campaign, Lab, shared_lab
 from tests.servers import Backend, Databases, Server
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

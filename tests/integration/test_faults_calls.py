@@ -14,10 +14,11 @@ import pytest_asyncio
 
 from recorder.failpoints import Failpoint
 from takeback.database import migrate
-from tests.integration.calls_lab import Campaign, Lab, eventually, shared_lab
+from tests.integration.calls_lab import Campaign, Lab, shared_lab
 from tests.processes import TakebackProcess
 from tests.recorder_lab import Client, lab_environ, recorder_lab
 from tests.servers import Backend, Databases, NatsServer, Server
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.faults]
 

@@ -15,8 +15,8 @@ from takeback.messages.events import Event
 from takeback.rpc import Rpc
 from takeback.subjects import STREAM
 from tests.integration.journal_stand_in import JournalStandIn
-from tests.integration.planner_lab import until
 from tests.servers import NatsServer
+from tests.waiting import eventually
 
 
 class Notes:
@@ -53,7 +53,7 @@ class Lab:
         async def held() -> bool:
             return await self.notes.held() == list(numbers)
 
-        await until(held)
+        await eventually(held)
 
 
 @pytest.fixture
@@ -161,14 +161,14 @@ async def test_an_event_that_could_not_be_applied_is_shown_and_tried_again(lab: 
     async def shown() -> bool:
         return "applied" in lab.consumer.wrong.get("events", "") or "apply" in lab.consumer.wrong.get("events", "")
 
-    await until(shown)
+    await eventually(shown)
     lab.notes.poison = None
     await lab.holds(1)
 
     async def fine() -> bool:
         return lab.consumer.wrong == {}
 
-    await until(fine)
+    await eventually(fine)
 
 
 async def test_a_deleted_consumer_is_made_again(lab: Lab, nats_url: str) -> None:
@@ -182,7 +182,7 @@ async def test_a_deleted_consumer_is_made_again(lab: Lab, nats_url: str) -> None
     async def there_again() -> bool:
         return "notes" in [info.name for info in await client.jetstream().consumers_info(STREAM)]
 
-    await until(there_again)
+    await eventually(there_again)
     await lab.note(2)
     await lab.holds(1, 2)
     await client.close()
@@ -204,7 +204,7 @@ async def test_after_all_of_jetstream_is_lost_nothing_is_missing(lab: Lab, nats_
     async def ready() -> bool:
         return lab.consumer.wrong == {}
 
-    await until(ready)
+    await eventually(ready)
     await lab.note(3)
     await lab.holds(1, 2, 3)
     assert lab.notes.told == [1, 2, 3]

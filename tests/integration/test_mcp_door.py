@@ -14,11 +14,11 @@ import pytest_asyncio
 from mcp import Client, MCPError
 
 from takeback.extension import EXTENSION
-from tests.integration.calls_lab import eventually
 from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab, mcp_lab
 from tests.servers import Backend, Databases, Server
 from tests.servers_lab.deals import DealServer
 from tests.servers_lab.reference import TOOLS, Reference
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ALLOWED = {"operations": {f"ref/{tool['name']}": "allow" for tool in TOOLS}}

@@ -15,9 +15,9 @@ import pytest_asyncio
 from takeback.database import driver_url
 from takeback.extension import EXTENSION
 from tests.crm_server import ROWS, SCHEMA
-from tests.integration.calls_lab import eventually
 from tests.mcp_lab import McpCampaign, McpLab, mcp_lab
 from tests.servers import Backend, Databases, Server
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 DEAL = "D-881"

@@ -10,8 +10,9 @@ import pytest
 from notifier.rebuild import rebuild
 from notifier.tables import PROJECTION
 from takeback import json
-from tests.integration.notifier_lab import Lab, StandInJournal, Story, eventually, subscribed
+from tests.integration.notifier_lab import Lab, StandInJournal, Story, subscribed
 from tests.servers import NatsServer
+from tests.waiting import eventually
 
 TOLD = "takeback.*.broadcast.>"
 

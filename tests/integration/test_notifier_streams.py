@@ -12,7 +12,8 @@ import pytest
 import websockets
 
 from takeback import json
-from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story, eventually
+from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story
+from tests.waiting import eventually
 
 
 @pytest.fixture

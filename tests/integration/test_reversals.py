@@ -11,7 +11,8 @@ from recorder.journal.dsse import public_key
 from recorder.reversing.signing import is_genuine
 from takeback.errors import Problem
 from takeback.messages.plan import ReversalRecord
-from tests.integration.reversals_lab import APPROVER, OWNER, PALADIN, ROGUE, Lab, eventually, lab_on, outcomes
+from tests.integration.reversals_lab import APPROVER, OWNER, PALADIN, ROGUE, Lab, lab_on, outcomes
+from tests.waiting import eventually
 
 
 @pytest.fixture

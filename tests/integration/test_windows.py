@@ -14,8 +14,9 @@ from notifier import outgoing
 from takeback import json
 from takeback.database import connect_pool
 from takeback.ids import new_id
-from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story, eventually, subscribed
+from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story, subscribed
 from tests.servers import Backend, Databases
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 GM = {"sub": "gm", "kind": "human", "authority": "owner"}

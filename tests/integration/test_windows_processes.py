@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from tests.integration.notifier_lab import Lab, StandInJournal, Story, eventually
+from tests.integration.notifier_lab import Lab, StandInJournal, Story
 from tests.integration.receivers import MailServer, text_of
 from tests.processes import TakebackProcess
+from tests.waiting import eventually
 
 WINDOWS, PEOPLE = 1000, 20
 IN_HAND = 8
