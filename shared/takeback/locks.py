@@ -171,8 +171,9 @@ class Locks:
             try:
                 replies = await self._send(batch)
             except _LOST as error:
-                log.warning("Redis does not answer", error=str(error), commands=len(batch))
-                replies = [LockUnavailable(f"Redis does not answer: {error}")] * len(batch)
+                why = str(error) or f"no reply within {_SOCKET_SECONDS:g} s"
+                log.warning("Redis does not answer", error=why, commands=len(batch))
+                replies = [LockUnavailable(f"Redis does not answer: {why}")] * len(batch)
             for command, reply in zip(batch, replies, strict=True):
                 if command.reply is None or command.reply.done():
                     continue

@@ -87,9 +87,10 @@ def _holds_one_token(written: bytes, body: dict[str, Any]) -> bool:
     """Whether the undo's token is the one secret in *body*: then there is no need to look at every value for more."""
     entry = body.get("entry")
     undo = entry.get("undo") if isinstance(entry, dict) else None
+    token = undo.get("compensationToken") if isinstance(undo, dict) else None
     return (
-        isinstance(undo, dict)
-        and isinstance(undo.get("compensationToken"), dict)
+        isinstance(token, dict)
+        and token.keys() == {"sealed"}
         and written.count(b'"compensationToken"') == 1
         and written.count(b'"sealed"') == 1
     )

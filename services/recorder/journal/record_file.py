@@ -110,9 +110,13 @@ def parse_envelope(line: bytes) -> dict[str, Any]:
     value = _object(line)
     if "payloadType" not in value:
         raise ValueError("it is not a signed head")
-    for text in (value.get("payload"), *(entry.get("sig") for entry in value.get("signatures", []))):
-        if b64encode(b64decode(text, validate=True)).decode() != text:
-            raise ValueError("it is not written as it was exported")
+    try:
+        texts = [value["payload"], *(entry["sig"] for entry in value["signatures"])]
+        as_exported = all(b64encode(b64decode(text, validate=True)).decode() == text for text in texts)
+    except (KeyError, TypeError) as error:
+        raise ValueError("it is not a signed head") from error
+    if not as_exported:
+        raise ValueError("it is not written as it was exported")
     return value
 
 

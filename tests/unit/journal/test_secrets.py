@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.journal.chain import Record
-from recorder.journal.events_of import document_of, event_of
+from recorder.journal.events_of import document_of, event_of, public_view
 from recorder.journal.matchable import matchable_values
 from recorder.journal.vault import CampaignKeys, SealBroken
 from takeback import json
@@ -193,3 +193,22 @@ def test_what_only_the_database_knew_is_filled_in(status: str, label: int | None
     entry = {"id": "ent_1", "status": status}
 
     assert document_of(record({"entry": entry}, label=label))["data"]["entry"] == {**entry, **added}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{"n": 1}, {"compensationToken": "t1"}, {"note": {"sealed": "c2VjcmV0"}}, '{"sealed": "as text"}'],
+    ids=str,
+)
+def test_an_event_shows_no_token_and_nothing_sealed_wherever_it_stands(result: object) -> None:
+    """J18: with the undo's own token as the one secret, and with others beside it."""
+    undo = {"kind": "compensate", "compensationToken": KEYS.seal("ent_1", "undo.compensationToken", "t1")}
+    body = {"entry": {"id": "ent_1", "status": "committed", "undo": undo, "result": result}, "internal": {"pin": "p"}}
+    at = datetime(2026, 11, 30, tzinfo=UTC)
+    record = Record(
+        "run_1", 1, "rec_1", "cmp_1", "entry.committed", at, bytes(32), bytes(32), json.dumps(body), "ent_1"
+    )
+    data = document_of(record)["data"]
+    assert "internal" not in data
+    assert data["entry"]["undo"] == {"kind": "compensate"}
+    assert data["entry"]["result"] == public_view(body)["entry"]["result"]
