@@ -35,6 +35,8 @@ from takeback.ids import new_id
 from takeback.locks import Locks
 from takeback.subjects import TYPE_PREFIX, event_subject
 
+_FORGET_SECONDS = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -50,7 +52,7 @@ class Calls:
     sweeps: tuple[Sweep, ...]
 
     async def start(self) -> None:
-        """Begins to forward what is approved, to expire what nobody answered, and to settle what is in doubt."""
+        """Begins to forward what is approved, expire what nobody answered, settle what is in doubt, forget old keys."""
         for sweep in self.sweeps:
             await sweep.start()
 
@@ -105,6 +107,7 @@ def put_together(
         deadline=settings.forward_deadline_seconds,
         lease_seconds=lease_seconds,
     )
+    kept = KeptAnswers(pool)
     recording = Recording(
         journal=journal,
         reader=reader,
@@ -114,7 +117,7 @@ def put_together(
         serial=serial,
         intents=intents,
         conclusions=conclusions,
-        kept=KeptAnswers(pool),
+        kept=kept,
         clock=clock,
         ask=approvals.ask,
         hint=_hint_on(nats),
@@ -141,6 +144,7 @@ def put_together(
     continuing = Sweep("continuations", continuations.sweep, settings.sweep_seconds)
     doubting = Sweep("doubts", doubts.sweep, settings.sweep_seconds)
     expiring = Sweep("approvals", approvals.expire, settings.sweep_seconds)
+    forgetting = Sweep("kept answers", kept.forget, _FORGET_SECONDS)
     approvals.wake = continuing.wake
     recording.doubted = doubting.wake
     return Calls(
@@ -151,7 +155,7 @@ def put_together(
         entries=Entries(reader, vault, campaigns, runs),
         continuations=continuations,
         group_reader=group_reader,
-        sweeps=(continuing, doubting, expiring),
+        sweeps=(continuing, doubting, expiring, forgetting),
     )
 
 

@@ -11,6 +11,7 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
 
 from recorder.facts import Facts
 from recorder.journal import JournalReader, JournalUnavailable
@@ -76,8 +77,10 @@ class BusDoor:
 
     async def announce(self) -> None:
         """Tell the other recorders that there may be a reversal to take; where the bus is away their sweep finds it."""
-        if self._client.is_connected:
+        try:
             await self._client.publish(WAKE, b"")
+        except NatsError as error:
+            log.info("other recorders find the reversal at their next sweep", error=str(error))
 
     async def heads(self, request: Any) -> dict[str, Any]:
         """``rpc.recorder.heads``"""

@@ -9,9 +9,11 @@ import asyncpg
 from recorder.journal import Idempotency
 from takeback import json
 
+_SOME = 10_000
+
 
 class KeptAnswers:
-    """Reads; the intent's own commit writes them."""
+    """Reads and lets go; the intent's own commit writes them."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -24,6 +26,15 @@ class KeptAnswers:
             claim.sub, claim.path, claim.key,
         )  # fmt: skip
         return None if row is None else (row["entry"], row["body_hash"])
+
+    async def forget(self) -> int:
+        """Lets go of the keys whose seven days are over, some at a time so that no call waits for it; how many there were."""
+        done = await self._pool.execute(
+            "delete from idempotency where ctid = any(array("
+            "select ctid from idempotency where created_at <= now() - interval '7 days' limit $1 for update skip locked))",
+            _SOME,
+        )
+        return int(done.rpartition(" ")[2])
 
     async def approval_of(self, entry: str) -> dict[str, Any] | None:
         """The approval that *entry* waits for, or waited for."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from recorder.kept import KeptAnswers
 from tests.integration.calls_lab import Campaign, Lab, shared_lab
 from tests.servers import Backend, Databases, Server
 from tests.waiting import eventually
@@ -213,6 +214,19 @@ async def test_the_same_key_and_body_is_the_same_entry_and_forwards_once(campaig
     assert other.status_code == 422
     assert campaign.deals.effects == 1
     assert (await campaign.set_stage("won")).json()["entry"]["id"] != first.json()["entry"]["id"]
+
+
+async def test_a_key_is_forgotten_once_its_seven_days_are_over(campaign: Campaign) -> None:
+    """contract.md: a key is kept 7 days; those that are younger stay, and no row stays for ever."""
+    for key in ("old", "young"):
+        await campaign.set_stage(key, idempotency_key=key)
+    await campaign.lab.sql("update recorder.idempotency set created_at = now() - interval '7 days' where key = 'old'")
+    await campaign.lab.sql(
+        "update recorder.idempotency set created_at = now() - interval '6 days 23 hours' where key = 'young'"
+    )
+    assert await KeptAnswers(campaign.lab.recorder.pool).forget() == 1
+    kept = await campaign.lab.sql("select key from recorder.idempotency where key in ('old', 'young')")
+    assert [row["key"] for row in kept] == ["young"]
 
 
 async def test_duplicates_at_the_same_moment_forward_once(campaign: Campaign) -> None:
