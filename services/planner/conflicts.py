@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from planner.fact import Fact, in_order
@@ -53,7 +54,7 @@ class History:
         """The version at which *resource* stands if only what the journal knows, and has since cancelled out, happened to it.
 
         Taken back calls leave a record as it was, at the version of their reversal (S6). Where anything else was written
-        after *step*, it is the version that *step* left.
+        after *step*, through the journal or beside it, it is the version that *step* left.
         """
         version = _own_version(step, resource)
         if resource is None or version is None:
@@ -63,9 +64,35 @@ class History:
         reverted = {fact.id for fact in after if fact.entry.status == "reverted"}
         if not all(fact.id in reverted or _cancels(fact, reverted) for fact in after):
             return version
+        if not _unbroken(self._since(resource, version), resource):
+            return version
         last = next((fact for fact in reversed(after) if fact.is_reversal), None)
         effect = last.effect_on(resource) if last is not None else None
         return effect.version if effect is not None and effect.version is not None else version
+
+    def met_as_left(self, step: Fact, later: Fact, resource: str) -> bool:
+        """Whether *later*, once it is taken back, leaves *resource* as *step* left it: nobody wrote it between the two (G8).
+
+        What calls hold as `before` tells of writes that the journal never saw.
+        """
+        version = _own_version(step, resource)
+        if version is None:
+            return True  # without a version a person picks the step, or nobody does
+        line = self._since(resource, version)
+        left = _own_version(later, resource)
+        last = max(
+            (n for n, fact in enumerate(line) if fact.id == later.id or _left(fact, resource) == left), default=0
+        )
+        between = line[1:last]
+        reverted = {fact.id for fact in between if fact.entry.status == "reverted"}
+        cancelled = all(fact.id in {later.id, *reverted} or _cancels(fact, reverted) for fact in between)
+        return last > 0 and cancelled and _unbroken(line[: last + 1], resource)
+
+    def _since(self, resource: str, version: str) -> list[Fact]:
+        """The writers of *resource* from the last one on that left it at *version*."""
+        writers = self._writers[resource]
+        first = max((n for n, fact in enumerate(writers) if _left(fact, resource) == version), default=len(writers))
+        return writers[first:]
 
 
 def outlooks(steps: Sequence[Fact], observations: Observations, history: Iterable[Fact]) -> dict[str, Outlook]:
@@ -76,7 +103,7 @@ def outlooks(steps: Sequence[Fact], observations: Observations, history: Iterabl
     """
     written = History([*history, *steps])
     world: dict[tuple[str, str], dict[str, Any]] = {}
-    changed_by: dict[tuple[str, str], str] = {}
+    changed_by: dict[tuple[str, str], Fact] = {}
     found: dict[str, Outlook] = {}
     for step in steps:
         if step.entry.status == "reverted":
@@ -97,7 +124,7 @@ def _outlook(
     observations: Observations,
     written: History,
     world: dict[tuple[str, str], dict[str, Any]],
-    changed_by: dict[tuple[str, str], str],
+    changed_by: dict[tuple[str, str], Fact],
 ) -> Outlook:
     fields: list[ConflictField] = []
     moved = False
@@ -111,11 +138,14 @@ def _outlook(
         else:
             state = world.setdefault(key, dict(seen.fields) if seen.exists else {})
             fields += _differing(step, resource, state)
-            if key not in changed_by:
+            later = changed_by.get(key)
+            if later is None:
                 expected = written.expected_version(step, resource)
                 moved = moved or (expected is not None and seen.version != expected)
-        expects = expects or changed_by.get(key)
-        changed_by[key] = step.id
+            else:
+                moved = moved or not written.met_as_left(step, later, resource)
+        expects = expects or (changed_by[key].id if key in changed_by else None)
+        changed_by[key] = step
     primary = next(iter(step.changed), None)
     seen = observations.get((step.entry.server, primary)) if primary is not None else None
     return Outlook(
@@ -146,6 +176,25 @@ def _same(one: Any, other: Any) -> bool:
 
 def _cancels(fact: Fact, reverted: Set[str]) -> bool:
     return fact.is_reversal and fact.entry.status == "committed" and fact.entry.reverts in reverted
+
+
+def _unbroken(line: Sequence[Fact], resource: str) -> bool:
+    """Whether each of *line* found *resource* as the one before it had left it: nobody wrote beside the journal."""
+    return all(_found_as_left(one, following, resource) for one, following in pairwise(line))
+
+
+def _found_as_left(one: Fact, following: Fact, resource: str) -> bool:
+    left, found = one.effect_on(resource), following.effect_on(resource)
+    if left is None or found is None:
+        return False
+    if found.before is None:
+        return bool(left.changes) and all(change.new is None for change in left.changes)  # it made what was deleted
+    return left.version is not None and found.before.version == left.version
+
+
+def _left(fact: Fact, resource: str) -> str | None:
+    effect = fact.effect_on(resource)
+    return None if effect is None else effect.version
 
 
 def _own_version(step: Fact, resource: str | None) -> str | None:

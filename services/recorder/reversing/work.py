@@ -147,23 +147,25 @@ def expected_versions(
 ) -> dict[str, Expected] | None:
     """The version that each record of *step* must have to be written over; None where the approver saw none to go by.
 
-    A record that an earlier step of the plan changed must be as that step left it (S11). An override or a partial take-back
-    goes over exactly the version that was shown to the approver, never over a newer one (G8). *names* says under which name
-    a record is known now, where it was made again under another.
+    A record that an earlier step of the plan changed must be as that step left it (S11), unless the plan foresaw a conflict and
+    nobody overrode it: then as the call itself left it, which it is not. An override or a partial take-back goes over exactly
+    the version that was shown to the approver, never over a newer one (G8). *names* says under which name a record is known
+    now, where it was made again under another.
     """
     names = names or {}
     expected: dict[str, Expected] = {}
+    follows = step.conflict is None or decided.forced(step)
     for index, effect in enumerate(effects_of(entry)):
         assert effect.resource is not None
         resource = names.get(effect.resource, effect.resource)
-        if resource in left.now:
+        if resource in left.now and follows:
             expected[resource] = Expected(left.now[resource])
         elif decided.forced(step):
             seen = _seen(decided, step, effect.resource, primary=index == 0)
             if seen is None and effect.version is not None:
                 return None
             expected[resource] = seen or Expected(None, any_version=True)
-        elif resource in left.before:
+        elif resource in left.before and follows:
             expected[resource] = Expected(left.before[resource])
         elif index == 0:
             expected[resource] = Expected(step.if_version)
