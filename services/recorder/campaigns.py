@@ -154,6 +154,8 @@ class Campaigns:
     async def put_policy(self, campaign: str, caller: Caller, wanted: Policy) -> dict[str, Any]:
         """Replaces the policy. It holds for calls from now on; entries that exist stay as they are (J9)."""
         await self.require_owner(campaign, caller, "change the policy")
+        if wanted.money is not None:
+            raise no_caps("money")
         body = {"campaign": campaign, "policy": wanted.wire(), "by": _actor(caller)}
         async with self._journal.transaction() as tx:
             await tx.append(Unit(records=[_record(campaign, "policy.changed", body)]))
@@ -289,6 +291,16 @@ class Campaigns:
                 "select exists (select from agents where campaign = $1 and name = $2)", campaign, name
             )
         )
+
+
+def no_caps(field: str) -> Problem:
+    """The refusal of a cap on what may be spent (P5): one that is kept and not held to would be trusted."""
+    return Problem(
+        422,
+        "no-caps",
+        f"This release does not hold calls to caps on money, so it takes none ({field}). Nothing was changed; leave it out, and"
+        " let the policy ask for the operations that spend.",
+    )
 
 
 def policy_digest(policy: Policy) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import asyncpg
 
-from recorder.campaigns import Campaigns
+from recorder.campaigns import Campaigns, no_caps
 from recorder.journal import Journal, NewRecord, Unit
 from takeback import json
 from takeback.auth import Caller
@@ -105,6 +105,8 @@ class Runs:
         if await self._campaigns.role(campaign, wanted.principal) is None:
             raise invalid(f"The principal {wanted.principal} is not a member of this campaign.")
         await self._check_agent(campaign, caller, wanted)
+        if wanted.money_cap is not None:
+            raise no_caps("moneyCap")
         run = new_id("run")
         body = {
             "run": run,
@@ -117,10 +119,9 @@ class Runs:
         async with self._journal.transaction() as tx:
             await tx.append(Unit(records=[_record(run, campaign, "run.opened", body)]))
             await tx.execute(
-                "insert into runs (id, campaign, agent, model, principal, opened_by, opened_by_kind, money_cap)"
-                " values ($1, $2, $3, $4, $5, $6, $7, $8)",
+                "insert into runs (id, campaign, agent, model, principal, opened_by, opened_by_kind)"
+                " values ($1, $2, $3, $4, $5, $6, $7)",
                 run, campaign, wanted.agent, wanted.model, wanted.principal, caller.sub, caller.kind,
-                None if wanted.money_cap is None else json.dumps(wanted.money_cap).decode(),
             )  # fmt: skip
         return (await self.get(run, caller)).described()
 

@@ -101,6 +101,16 @@ async def test_a_window_shorter_than_the_policy_wants_is_asked(campaign: Campaig
     assert (await campaign.call("brief", {"dealId": "d1"})).status_code == 202
 
 
+async def test_caps_on_money_are_refused_while_nothing_holds_calls_to_them(campaign: Campaign) -> None:
+    """P5 is to come: a cap that is kept and not held to would be trusted."""
+    base, client = f"/v1/campaigns/{campaign.id}", campaign.lab.client
+    policy = await client("PUT", f"{base}/policy", {"money": {"currency": "EUR", "perRun": "100"}})
+    wanted = {"agent": "bot", "model": "m1", "principal": "pete", "moneyCap": "10"}
+    run = await client("POST", f"{base}/runs", wanted, sub="bot", kind="agent")
+    for refused in (policy, run):
+        assert (refused.status_code, refused.json()["type"].rsplit("/", 1)[-1]) == (422, "no-caps")
+
+
 async def test_an_operation_is_asked_until_its_undo_was_exercised(campaign: Campaign) -> None:
     """P4."""
     await campaign.policy(requireExercised=True)
