@@ -159,6 +159,19 @@ async def test_a_write_and_a_move_through_a_link_are_taken_back_where_they_reall
     assert link.is_symlink()
 
 
+async def test_a_path_in_a_home_directory_is_asked_about_and_a_relative_one_is_the_same_file(
+    bench: Bench, root: Path
+) -> None:
+    """J10: the server reads ~ and relative paths in its own way."""
+    await bench.asked("write_file", path="~/a.txt", content="x")
+    relative = f"{root.name}/./inner/../a.txt"
+    entry = await bench.call("write_file", path=relative, content="x")
+    assert (await bench.entry(entry))["effect"]["resource"] == f"file://{root}/a.txt"
+    again = await bench.call("write_file", path=str(root / "a.txt"), content="y")
+    assert await bench.back(entry, again) == ["reverted", "reverted"]
+    assert not (root / "a.txt").exists()
+
+
 async def test_a_moved_directory_comes_back_with_all_that_is_in_it(bench: Bench, root: Path) -> None:
     """E3: with what others changed inside of a file, which moved along."""
     (root / "from" / "inner").mkdir(parents=True)

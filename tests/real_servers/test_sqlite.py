@@ -128,6 +128,8 @@ async def test_a_new_table_and_its_rows_come_back_in_one_plan(bench: Bench, data
         ("INSERT INTO parts (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET name = 'x'", "only a plain INSERT"),
         ("UPDATE parts SET name = 'x' FROM seen WHERE parts.name = seen.name", "read"),
         ("DELETE FROM parts WHERE id = 1 -- comment", "only a plain INSERT, UPDATE or DELETE"),
+        ("DELETE FROM parts WHERE random() > 0", "only a plain INSERT, UPDATE or DELETE"),
+        ("DELETE FROM main.parts", "only a plain INSERT, UPDATE or DELETE"),
         ("DELETE FROM watched", "the table has triggers"),
     ],
 )
