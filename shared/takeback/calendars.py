@@ -36,7 +36,10 @@ _MEET_SECONDS = 2.0
 _LIMIT_BYTES = 2_000_000
 _KEPT = 10_000
 _FOLDED = re.compile(r"\r?\n[ \t]")
-_TOO_OFTEN = re.compile(r"FREQ=(SECOND|MINUTE|HOUR)LY|BY(SECOND|MINUTE|HOUR|SETPOS)=", re.IGNORECASE)
+_RULE = re.compile(r"(?:RRULE|EXRULE)[^:\r\n]*:(.*)", re.IGNORECASE)
+_PARTS = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", "BYMONTH", "BYMONTHDAY"}
+_WEEKDAYS = re.compile(r"[+-]?[1-5]?(MO|TU|WE|TH|FR|SA|SU)")
+_LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _REPEATED = 200
 
 
@@ -196,7 +199,7 @@ def _holidays(country: str) -> Callable[[date], bool]:
     code, _, part = country.partition("-")
     try:
         days = holidays.country_holidays(code, subdiv=part or None)
-    except NotImplementedError as error:
+    except (NotImplementedError, AttributeError, TypeError) as error:  # the last two: a name that is no country's
         raise BadCalendar(f"holidays: {error}") from error
     return days.__contains__
 
@@ -204,16 +207,41 @@ def _holidays(country: str) -> Callable[[date], bool]:
 def _absences(text: str, zone: ZoneInfo) -> tuple[Span, ...]:
     """What *text* says that takes somebody away, repeated events laid out, in order of their start."""
     now, unfolded = datetime.now(UTC), _FOLDED.sub("", text)
-    if _TOO_OFTEN.search(unfolded) or unfolded.upper().count("RRULE") > _REPEATED:
-        raise BadCalendar(f"absences: events repeat daily at most, and at most {_REPEATED} of them do")
+    if unfolded.upper().count("RRULE") > _REPEATED or not all(map(_comes_again, _RULE.findall(unfolded))):
+        raise BadCalendar(
+            f"absences: at most {_REPEATED} events repeat, daily at most, by weekday, month, and days that those months have"
+        )
     try:
         events = recurring_ical_events.of(icalendar.Calendar.from_ical(text), skip_bad_series=True).between(
             now - HORIZON, now + HORIZON
         )
         found = [_span(event, zone) for event in events if _takes_away(event)]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise BadCalendar(f"absences: this is no iCalendar that can be read: {error}") from error
     return tuple(sorted(found, key=lambda span: span.start))
+
+
+def _comes_again(rule: str) -> bool:
+    """Whether the repetition *rule* meets a day soon, wherever it is looked at.
+
+    One that never does (every zeroth day, the 30th of February) would be followed until the year 9999, or for ever.
+    """
+    parts = dict(part.partition("=")[::2] for part in rule.upper().strip().split(";"))
+    listed = {name: value.split(",") for name, value in parts.items()}
+    try:
+        months = [int(month) for month in listed.get("BYMONTH", range(1, 13))]
+        days = [abs(int(day)) for day in listed.get("BYMONTHDAY", ["1"])]
+        return (
+            parts.keys() <= _PARTS
+            and parts.get("FREQ") in ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
+            and int(parts.get("INTERVAL", "1")) > 0
+            and all(_WEEKDAYS.fullmatch(day) for day in listed.get("BYDAY", []))
+            and all(1 <= month <= 12 for month in months)
+            and any(1 <= day <= _LONGEST[month - 1] for month in months for day in days)
+            and not ("BYMONTHDAY" in parts and parts["FREQ"] in ("DAILY", "WEEKLY"))
+        )
+    except ValueError:
+        return False
 
 
 def _takes_away(event: Any) -> bool:

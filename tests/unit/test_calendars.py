@@ -91,3 +91,36 @@ def test_a_calendar_that_cannot_be_used_says_where(wrong: dict[str, Any], where:
     """P3: and one that would take for ever to lay out is refused."""
     with pytest.raises(BadCalendar, match=f"^{where}: "):
         check(OFFICE | wrong)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "FREQ=DAILY;INTERVAL=0",
+        "FREQ=DAILY;INTERVAL=-1",
+        "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30",
+        "BYMONTHDAY=30;BYMONTH=2;FREQ=DAILY",
+        "FREQ=DAILY;BYMONTH=13",
+        "FREQ=MONTHLY;BYDAY=6MO",
+        "FREQ=YEARLY;BYEASTER=0;BYMONTH=12",
+        "FREQ=DAILY;BYMONTH=x",
+    ],
+)
+def test_an_event_that_never_comes_again_is_refused_before_anybody_looks_for_it(rule: str) -> None:
+    """P3: one calendar must not stop everybody's recorder."""
+    with pytest.raises(BadCalendar, match="days that those months have"):
+        check({**OFFICE, "absences": ics("DTSTART:20260101T000000Z|DTEND:20260101T010000Z|RRULE:" + rule)})
+
+
+@pytest.mark.parametrize("rule", ["FREQ=YEARLY;BYMONTH=12;BYMONTHDAY=25,26", "FREQ=MONTHLY;BYDAY=-1FR;INTERVAL=2"])
+def test_events_that_repeat_as_calendars_write_them_are_taken(rule: str) -> None:
+    """P3."""
+    check({**OFFICE, "absences": ics("DTSTART:20260101T000000Z|DTEND:20260101T010000Z|RRULE:" + rule)})
+
+
+def test_dates_and_countries_that_are_none_are_refused() -> None:
+    """P3: in words, not as a defect."""
+    with pytest.raises(BadCalendar, match="holidays"):
+        check({**OFFICE, "holidays": "__class__"})
+    with pytest.raises(BadCalendar, match="absences"):
+        check({**OFFICE, "absences": ics("DTSTART:00010101|DTEND:99991231|RRULE:FREQ=DAILY")})
