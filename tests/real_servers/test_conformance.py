@@ -7,11 +7,15 @@ import os
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
+import yaml
 
 from recorder.conformance import Result
-from recorder.conformance.command import at_server
+from recorder.conformance.command import at_server, cases_in
 from recorder.manifest import read_manifest
+from takeback.database import driver_url
+from tests.crm_server import ROWS, SCHEMA
 from tests.mcp_lab import McpLab
 from tests.real_servers.bench import Bench
 from tests.real_servers.servers import manifest, memory
@@ -62,8 +66,14 @@ async def test_an_operation_asks_until_a_conformance_run_at_the_installation_has
     lab: McpLab, tmp_path: Path
 ) -> None:
     """P4: `takeback conformance SERVER --campaign …`, and the recorder goes on at once."""
+    narrow = yaml.safe_load(manifest("memory"))
+    narrow["conformance"] = [
+        case for case in narrow["conformance"] if case["call"] in ("create_entities", "create_relations")
+    ]
+    for operation in ("add_observations", "delete_observations", "delete_entities", "delete_relations"):
+        del narrow["operations"][operation]
     async with memory(tmp_path) as config:
-        registered = {**config, "manifest": manifest("memory")}
+        registered = {**config, "manifest": narrow}
         campaign = await lab.campaign(policy={"requireExercised": True}, memory=registered)
         bench = Bench(campaign, "memory", config)
         await bench.asked("create_entities", **NEW)
@@ -73,9 +83,31 @@ async def test_an_operation_asks_until_a_conformance_run_at_the_installation_has
         )
         told = (await process.communicate())[0].decode()
         assert process.returncode == 0, told
-        assert told.rstrip().endswith("7 passed, 0 failed")
+        assert told.rstrip().endswith("3 passed, 0 failed")
         await bench.call("create_entities", **NEW)
         shown = await campaign.owner("GET", "servers/memory")
         exercised = {operation["operation"] for operation in shown["operations"] if operation["exercised"]}
-        assert {"create_entities", "delete_relations"} <= exercised
-        assert "read_graph" not in exercised
+        assert exercised == {"create_entities", "create_relations"}
+
+
+CASES = """
+conformance:
+  - name: a deal that is moved on
+    call: update_deal
+    arguments: {dealId: D-881, stage: won}
+    meanwhile: {call: update_deal, arguments: {dealId: D-881, stage: lost}}
+"""
+
+
+async def test_a_server_that_declares_its_undo_itself_is_tried_by_cases_from_a_file(empty_postgres_url: str) -> None:
+    """P4: other operations with a way back are named, because nobody has tried them."""
+    url = driver_url(empty_postgres_url)
+    connection = await asyncpg.connect(url)
+    await connection.execute(SCHEMA + ROWS)
+    await connection.close()
+    config = {
+        "transport": "mcp", "command": sys.executable, "args": ["-m", "tests.crm_server"], "env": {"CRM_DATABASE": url},
+    }  # fmt: skip
+    tried, *untried = await at_server(config, None, cases_in(CASES))
+    assert tried.trials == dict.fromkeys(("call", "undo", "twice", "conflict"))
+    assert {result.case for result in untried} == {"(no case)"}

@@ -71,8 +71,8 @@ def cases_in(source: str) -> list[Case]:
         raise BadManifest([Finding("conformance", str(error))]) from error
 
 
-async def at_server(config: dict[str, Any], checked: Checked, extra: Sequence[Case] = ()) -> list[Result]:
-    """The results of a manifest's cases at the server that *config* names. Raises `ToolPortError`."""
+async def at_server(config: dict[str, Any], checked: Checked | None, extra: Sequence[Case] = ()) -> list[Result]:
+    """The results of a manifest's cases and *extra* at the server that *config* names. Raises `ToolPortError`."""
     environ = {**os.environ, "TAKEBACK_ALLOW_COMMANDS": "1", "TAKEBACK_HTTP_ALLOW_PRIVATE": "1"}
     port = await open_port(config, Client(), environ, checked)
     try:
