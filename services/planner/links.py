@@ -76,11 +76,6 @@ def edges_of(facts: Iterable[Fact], confirmations: Iterable[Confirmation] = ()) 
     return edges
 
 
-def links_of(facts: Iterable[Fact], confirmations: Iterable[Confirmation] = ()) -> list[Link]:
-    """The edges of one run as they stand on the wire."""
-    return [edge.link() for edge in edges_of(facts, confirmations)]
-
-
 def link_id(entry: str, depends_on: str, source: LinkSource, resource: str | None) -> str:
     """The id of a link: it names the later entry, so that its run can be found, and is the same after a rebuild."""
     digest = hashlib.sha256("\n".join((entry, depends_on, source, resource or "")).encode()).hexdigest()

@@ -70,9 +70,6 @@ _TOLD: Final[dict[Step, Told]] = {
     "restore": Told("entry.restored", True),
 }
 
-SETTLED: Final[frozenset[EntryStatus]] = frozenset({"denied", "expired", "committed", "failed", "reverted"})
-"""Where an entry may stay for good; the others wait for something or somebody."""
-
 
 def after(status: EntryStatus | None, step: Step) -> EntryStatus:
     """The status that *step* leads to from *status* (None: no entry yet); raises `IllegalStep`."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from recorder.intake import Snapshot
 from takeback.extension import EXTENSION, Observation
 from takeback.messages.entry import Effect
-
-OUTCOMES: Final = {"committed": "commit", "failed": "fail", "never": "fail"}
 
 
 @dataclass(frozen=True, slots=True)

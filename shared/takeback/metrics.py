@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
-REQUESTS = Counter("takeback_http_requests_total", "HTTP requests by route and status", ["service", "route", "status"])
 EVENTS_APPLIED = Counter("takeback_events_applied_total", "Events applied to a projection", ["service", "type"])
 PROJECTION_LAG = Gauge("takeback_projection_lag_events", "Events behind the journal's heads when compared", ["service"])
 CALLS = Counter("takeback_calls_total", "Calls by policy decision and ending status", ["decision", "status"])

@@ -1,9 +1,9 @@
 """Where links come from, and that each source alone changes a plan (G1, G2)."""
 
-from planner.links import Confirmation, entry_of_link, links_of
+from planner.links import Confirmation, entry_of_link
 from takeback.messages.entry import Unresolved
 from takeback.messages.events import HostLinks
-from tests.unit.planner.world import START, entry_id, fact, planned, steps
+from tests.unit.planner.world import START, entry_id, fact, links_of, planned, steps
 
 TRUSTED = HostLinks(replaces_default=True)
 DEAL, FORECAST, NOTE = "crm://deal/1", "crm://forecast/1", "crm://note/1"

@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 from planner.conflicts import Observed
 from planner.fact import Fact
 from planner.graph import TARGET, safe_order
-from planner.links import links_of
 from takeback.messages.entry import Undo, Unresolved
 from takeback.messages.events import HostLinks
 from takeback.messages.plan import Plan
-from tests.unit.planner.world import NOW, closed, entry_id, fact, planned
+from tests.unit.planner.world import NOW, closed, entry_id, fact, links_of, planned
 
 RECORDS = ["crm://a", "crm://b", "crm://c"]
 UNDO = {

@@ -13,7 +13,7 @@ from planner.links import Confirmation, edges_of
 from planner.plan import World, assemble
 from takeback.messages.entry import Before, Effect, Entry, FieldChange, Undo, Unresolved
 from takeback.messages.events import HostLinks, Matchable
-from takeback.messages.plan import Plan
+from takeback.messages.plan import Link, Plan
 
 START = datetime(2026, 11, 30, 12, tzinfo=UTC)
 NOW = START + timedelta(hours=1)
@@ -87,6 +87,11 @@ def fact(
 
 def entry_id(number: int, run: str = "run_a") -> str:
     return f"ent_{run}_{number}"
+
+
+def links_of(facts: Iterable[Fact], confirmations: Iterable[Confirmation] = ()) -> list[Link]:
+    """The links of one run as they stand on the wire."""
+    return [edge.link() for edge in edges_of(facts, confirmations)]
 
 
 def closed(facts: Iterable[Fact], targets: Iterable[str], confirmations: Iterable[Confirmation] = ()) -> Closure:
