@@ -52,10 +52,7 @@ class CampaignSettings:
 class Campaigns:
     """The use cases of a campaign's administration; only owners and only people change it."""
 
-    def __init__(
-        self, pool: asyncpg.Pool, journal: Journal, security: SecurityLog, calendars: Calendars | None = None
-    ) -> None:
-        """*calendars*: with the feeds of absences; without it calendars are kept, and decide nothing here."""
+    def __init__(self, pool: asyncpg.Pool, journal: Journal, security: SecurityLog, calendars: Calendars) -> None:
         self._calendars = calendars
         self._pool = pool
         self._journal = journal
@@ -233,8 +230,6 @@ class Campaigns:
 
     async def _roster(self, connection: asyncpg.pool.PoolConnectionProxy, campaign: str) -> Roster | None:
         """Who is on duty when, where somebody has said so."""
-        if self._calendars is None:
-            return None
         rows = await connection.fetch("select sub, calendar from calendars where campaign = $1", campaign)
         if not rows:
             return None

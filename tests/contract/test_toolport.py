@@ -10,13 +10,13 @@ import asyncpg
 import nats
 import pytest
 import pytest_asyncio
-import uvicorn
 from nats.aio.client import Client as Nats
 from starlette.types import ASGIApp
 
 from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, open_port
 from tests.crm_server import EMPTY, ROWS, SCHEMA, build
 from tests.servers import Backend, Databases
+from tests.serving import served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,16 +27,9 @@ ENVIRON = {"TAKEBACK_SECRET_CRM": SECRET, "TAKEBACK_ALLOW_COMMANDS": "1"}
 
 @asynccontextmanager
 async def http(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
-    """The application on a port of this host."""
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=1))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.001)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-    finally:
-        server.should_exit = True
-        await task
+    """The application's MCP door on a port of this host."""
+    async with served(app, port) as url:
+        yield f"{url}/mcp"
 
 
 @pytest.fixture(scope="module")

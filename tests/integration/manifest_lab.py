@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-import uvicorn
-from starlette.types import ASGIApp
 
 from recorder.answers import Answer
 from takeback.messages.campaign import (
@@ -65,20 +61,6 @@ class ManifestLab(Lab):
         """Take *entries* back in this order; what became of each."""
         outcomes = await self.take_back(*entries)
         return [outcomes[entry] for entry in entries]
-
-
-@asynccontextmanager
-async def served(app: ASGIApp) -> AsyncIterator[str]:
-    """The application on a port of this host."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=1))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.001)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
 
 
 @asynccontextmanager

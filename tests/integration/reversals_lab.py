@@ -34,12 +34,14 @@ from recorder.settings import Settings
 from takeback import json
 from takeback.auth import Caller
 from takeback.bus import connect
+from takeback.calendars import Calendars
 from takeback.database import connect_pool, driver_url, service_url
 from takeback.ids import new_id
 from takeback.keys import ensure_keys
 from takeback.locks import Locks
 from takeback.messages.campaign import AgentRequest, CampaignRequest, NatsServer, NewMember, RunRequest
 from takeback.messages.entry import CallRequest, Entry
+from takeback.outbound import guarded_client
 from takeback.rpc import Rpc
 from takeback.subjects import RPC_APPEND, RPC_OBSERVE
 from takeback.toolserver import PostgresStore, ToolServer
@@ -83,7 +85,7 @@ async def recorder(environ: Mapping[str, str]) -> AsyncIterator[Recorder]:
     journal = Journal(url, pool)
     await journal.start()
     locks = Locks(settings.redis_url)
-    campaigns = Campaigns(pool, journal, SecurityLog(pool))
+    campaigns = Campaigns(pool, journal, SecurityLog(pool), Calendars(guarded_client()))
     servers = Servers(pool, journal, campaigns, client, settings, environ)
     runs = Runs(pool, journal, campaigns)
     vault = Vault.from_keys(pool, keys)

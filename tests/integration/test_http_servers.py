@@ -9,9 +9,10 @@ import pytest_asyncio
 
 from takeback.errors import Problem
 from takeback.messages.campaign import HttpServer
-from tests.integration.manifest_lab import ManifestLab, manifest_lab, served
+from tests.integration.manifest_lab import ManifestLab, manifest_lab
 from tests.servers import Backend, Databases, Server
 from tests.servers_lab.wiki import MANIFEST, Wiki, wiki_app
+from tests.serving import served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,10 +16,11 @@ from takeback.errors import Problem
 from takeback.extension import EXTENSION
 from takeback.messages.campaign import McpHttp
 from takeback.messages.entry import PreviewRequest, ResolutionRequest
-from tests.integration.manifest_lab import ManifestLab, manifest_lab, served
+from tests.integration.manifest_lab import ManifestLab, manifest_lab
 from tests.integration.reversals_lab import AGENT, OWNER, outcomes
 from tests.servers import Backend, Databases, Server
 from tests.servers_lab.pantry import MANIFEST, Pantry, pantry_server
+from tests.serving import served
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
