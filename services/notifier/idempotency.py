@@ -75,4 +75,4 @@ class Idempotency:
 
     async def trim(self) -> None:
         """Lets go of what is older than 7 days."""
-        await self._pool.execute(f"delete from idempotency where created_at < now() - interval '{_KEPT}'")  # noqa: S608
+        await self._pool.execute(f"delete from idempotency where created_at < now() - interval '{_KEPT}'")  # noqa: S608  a constant

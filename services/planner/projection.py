@@ -54,7 +54,7 @@ async def forget(connection: Connection, stream: str) -> None:
     await connection.execute("delete from entries where run = $1", stream)
     await connection.execute("delete from runs where run = $1", stream)
     for table in ("members", "agents", "confirmations"):
-        await connection.execute(f"delete from {table} where campaign = $1", stream)  # noqa: S608
+        await connection.execute(f"delete from {table} where campaign = $1", stream)  # noqa: S608  names from above
     await connection.execute("delete from plan_facts where stream = $1", stream)
     await connection.execute("delete from plan_targets where stream = $1", stream)
 

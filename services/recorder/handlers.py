@@ -71,7 +71,7 @@ class BusDoor:
     async def stop(self) -> None:
         """Take no more requests, and finish those that are here."""
         for subscription in self._subscriptions:
-            await subscription.drain()  # type: ignore[no-untyped-call]
+            await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py leaves it untyped
         if self._running:
             await asyncio.wait(set(self._running))
 

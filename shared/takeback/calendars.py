@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import holidays
 import httpx
 import icalendar
-import recurring_ical_events  # type: ignore[import-untyped]
+import recurring_ical_events  # type: ignore[import-untyped]  # it ships no types
 
 from takeback import json
 from takeback.duty import HORIZON, Calendar, Hours, Span

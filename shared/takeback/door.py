@@ -94,5 +94,5 @@ class _Uvicorn(uvicorn.Server):
 def url_of(bound: socket.socket) -> str:
     """Where a client on this machine reaches *bound*."""
     host, port = bound.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)  # noqa: S104  where it is bound to all, a client is told one
     return f"http://{host}:{port}"

@@ -24,7 +24,7 @@ MASTER_KEY = "master.key"
 SIGNING_KEY = "signing.pem"
 TOKEN_KEY = "token.pem"  # noqa: S105  a file's name
 SIGNING_PUBLIC_KEY = "signing_public.pem"
-TOKEN_PUBLIC_KEY = "token_public.pem"  # noqa: S105
+TOKEN_PUBLIC_KEY = "token_public.pem"  # noqa: S105  a file's name
 
 
 def keys_folder(environ: Mapping[str, str], data: Path) -> Path:

@@ -152,7 +152,7 @@ class Locks:
             waited = True
             if time.monotonic() + pause > give_up:
                 raise LockBusy(f"{name} was held by others all the while")
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  a pause, no secret
             pause = min(pause * 1.5, _LONGEST_WAIT)
 
     async def _ask(self, *words: Any) -> Any:

@@ -152,7 +152,7 @@ class Worker:
             case "accepted":
                 await self._ledger.accepted(parcel)
             case "retry":
-                wait = backoff.next_wait(self._waits, parcel.attempts, random.random(), verdict.after_seconds)  # noqa: S311
+                wait = backoff.next_wait(self._waits, parcel.attempts, random.random(), verdict.after_seconds)  # noqa: S311  a pause, no secret
                 if wait is None:
                     outcome = "dead"
                     await self._ledger.give_up(parcel, "dead", f"{verdict.reason}; tried {parcel.attempts} times")

@@ -81,7 +81,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a Ctrl-C at the terminal is for Takeback, which stops its servers last
-                preexec_fn=_die_with(os.getpid(), self._death_signal),  # noqa: PLW1509
+                preexec_fn=_die_with(os.getpid(), self._death_signal),  # noqa: PLW1509  prctl alone, which takes no lock
                 **self._identity,
             )
 

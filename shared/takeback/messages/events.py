@@ -245,7 +245,7 @@ class ReviewAcknowledged(Chained):
 
 
 class WindowTold(Chained):
-    """A message about the window of *entry* was accepted for *recipient*, at `deliveredAt`: before `undoBy` or after it (N4)."""
+    """A message about the window of *entry* was accepted for *recipient* at `deliveredAt`, before `undoBy` or after it (N4)."""
 
     campaign: Id
     run: Id

@@ -32,7 +32,7 @@ class Service:
     async def close(self) -> None:
         """Take no more requests, and finish those that are here."""
         for subscription in self._subscriptions:
-            await subscription.drain()  # type: ignore[no-untyped-call]
+            await subscription.drain()  # type: ignore[no-untyped-call]  # nats-py leaves it untyped
         await asyncio.gather(*self._running)
 
     async def _answer(self, nats: Nats, subject: str, answer: Callable[[Any], Awaitable[Any]]) -> None:
