@@ -25,6 +25,8 @@ GRACE = timedelta(seconds=1)
 """How long after its end a window is said to have lapsed: what was accepted just before is known by then."""
 
 _LONG = timedelta(minutes=10)
+_LONGEST_SECONDS = 100 * 366 * 86_400
+"""A hundred years are as good as for ever, and still a time that can be reckoned with."""
 
 Action = Literal["wait", "remind", "escalate", "lapse"]
 
@@ -44,8 +46,8 @@ class Terms:
             lead = min(DEFAULT_LEAD, (window.undo_by - window.opened_at) / 4)
             return cls(lead, lead / 2)
         return cls(
-            timedelta(seconds=policy.lead_seconds),
-            timedelta(seconds=policy.escalate_after_seconds),
+            timedelta(seconds=min(policy.lead_seconds, _LONGEST_SECONDS)),
+            timedelta(seconds=min(policy.escalate_after_seconds, _LONGEST_SECONDS)),
             policy.escalate_to,
         )
 

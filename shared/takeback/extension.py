@@ -8,11 +8,11 @@ declares undo").
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
-from pydantic import BeforeValidator, Field, StrictBool, StrictStr, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictStr, TypeAdapter
 
 from takeback.lenient import LenientReader, kind_of
 from takeback.messages.base import Instant, Message
@@ -22,6 +22,8 @@ EXTENSION = "io.github.takeback/undo"
 """The extension's id: the key in a tool definition's, a result's and a request's ``_meta`` and in capabilities."""
 
 EXTENSION_VERSION = 1
+LONGEST_RESOURCE_BYTES = 1500
+"""A longer name of a record is unresolved: it is the key of indexes."""
 Role = Literal["undo", "observe", "preview"]
 CallOutcome = Literal["committed", "failed", "never", "unknown"]
 UndoOutcome = Literal["reverted", "already_reverted", "conflict", "unverified", "failed", "unknown"]
@@ -119,11 +121,20 @@ class UndoRequest(Message):
     idempotency_key: str
 
 
+def _nameable(resource: str) -> str:
+    if len(resource.encode("utf-8", "surrogatepass")) > LONGEST_RESOURCE_BYTES:
+        raise ValueError(f"a resource has at most {LONGEST_RESOURCE_BYTES} bytes")
+    return resource
+
+
+Resource = Annotated[StrictStr, AfterValidator(_nameable)]
+
+
 class Remap(Message):
     """A record that was made again under another id."""
 
-    from_: str = Field(alias="from")
-    to: str
+    from_: Resource = Field(alias="from")
+    to: Resource
 
 
 class UndoAnswer(Message):
@@ -329,11 +340,11 @@ def _effect(read: LenientReader) -> Effect:
         inner = read.inside("before")
         before = Before(version=inner("version", _TEXT, None), fields=inner("fields", _OBJECT, {}))
     return Effect(
-        resource=read("resource", _TEXT, None),
+        resource=read("resource", _RESOURCE, None),
         before=before,
         version=read("version", _TEXT, None),
         changes=read.each("changes", _CHANGE),
-        uses=read.each("uses", _TEXT),
+        uses=read.each("uses", _RESOURCE),
         may_change=read.each("mayChange", _TEXT),
         side_effects=read.each("sideEffects", _TEXT),
     )
@@ -358,6 +369,13 @@ def _text_only(value: Any) -> Any:
     return value
 
 
+def _within_reach(instant: datetime) -> datetime:
+    """Neither end of the calendar: nobody reckons before or behind those (a lead, a day of another zone)."""
+    if not 1970 <= instant.year <= 9000:
+        raise ValueError("a time of the years 1970 to 9000 is needed; give none where there is no end")
+    return instant.astimezone(UTC)
+
+
 _LONGEST = timedelta(days=36_525)
 _TEXT: TypeAdapter[str] = TypeAdapter(StrictStr)
 _TOKEN: TypeAdapter[str] = TypeAdapter(Annotated[StrictStr, Field(min_length=1)])
@@ -372,7 +390,10 @@ _TEMPLATE: TypeAdapter[str] = TypeAdapter(Annotated[StrictStr, BeforeValidator(_
 _WINDOW: TypeAdapter[timedelta] = TypeAdapter(
     Annotated[timedelta, BeforeValidator(_text_only), Field(gt=timedelta(0), le=_LONGEST)]
 )
-_INSTANT: TypeAdapter[datetime] = TypeAdapter(Annotated[Instant, BeforeValidator(_text_only)])
+_INSTANT: TypeAdapter[datetime] = TypeAdapter(
+    Annotated[Instant, BeforeValidator(_text_only), AfterValidator(_within_reach)]
+)
+_RESOURCE: TypeAdapter[str] = TypeAdapter(Resource)
 _VERSIONS: TypeAdapter[dict[str, str]] = TypeAdapter(dict[StrictStr, StrictStr])
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[StrictStr, Any])
 _CHANGE: TypeAdapter[FieldChange] = TypeAdapter(FieldChange)

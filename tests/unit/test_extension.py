@@ -169,3 +169,23 @@ def test_a_template_without_a_plain_value_names_nothing(value: Any) -> None:
     assert expand("crm://acme/deal/{id}", {"id": value}) is None
     assert expand("crm://acme/deal/{id}", {}) is None
     assert expand("crm://acme/deal/{id}", {"id": 7}) == "crm://acme/deal/7"
+
+
+@pytest.mark.parametrize("end", ["9999-12-31T23:59:59Z", "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
+def test_an_end_at_the_edge_of_the_calendar_is_unresolved(end: str) -> None:
+    """J11: no reader reckons with it, and an undo without a date that can be read is unknown."""
+    offer = {"kind": "compensate", "compensationToken": "t", "undoBy": end}
+    read = read_result({EXTENSION: {"undo": offer}}, UndoTemplate(), AT)
+    assert (read.undo.kind, read.undo.undo_by) == ("unknown", None)
+    assert [item.field for item in read.unresolved] == ["undo.undoBy"]
+
+
+def test_a_resource_that_no_index_takes_is_unresolved_and_hides_nothing() -> None:
+    """J11: the call happened, so its entry is kept, with what can be kept of it."""
+    effects = [
+        {"resource": "crm://" + "é" * 1000, "version": "1"},
+        {"resource": "crm://deal/1", "uses": ["x" * 1501, "y"]},
+    ]
+    read = read_result({EXTENSION: {"effects": effects}}, UndoTemplate(), AT)
+    assert [(effect.resource, effect.uses) for effect in read.effects] == [(None, []), ("crm://deal/1", ["y"])]
+    assert [item.field for item in read.unresolved] == ["effects[0].resource", "effects[1].uses[0]"]

@@ -9,6 +9,7 @@ from nats.aio.client import Client as Nats
 
 from recorder.manifest import Checked
 from recorder.toolport import secrets
+from recorder.toolport.http_target import check_url
 from recorder.toolport.http_tool import http_port
 from recorder.toolport.manifested import ManifestPort, Reach
 from recorder.toolport.mcp_http import http_transport
@@ -78,7 +79,8 @@ def _declaring_port(config: Mapping[str, Any], nats: Nats, environ: Mapping[str,
             return NatsTool(nats, subject)
         case {"transport": "mcp", "url": str(url)}:
             headers = config.get("headers") or {}
-            secrets.check(headers)
+            secrets.check_headers(headers)
+            check_url(url)
             return McpTool(http_transport(url, headers, environ), url)
         case {"transport": "mcp", "command": str(command)}:
             if environ.get("TAKEBACK_ALLOW_COMMANDS") != "1":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import httpx
+import httpx2
 
 from recorder.toolport.port import NotSent, ToolRefused
 
@@ -29,7 +30,7 @@ class Target:
         """Raises `ToolRefused` for what is no plain http or https URL."""
         try:
             parsed = httpx.URL(url)
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, ValueError) as error:
             raise ToolRefused(f"{url} is no URL: {error}. Nothing was sent.") from error
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ToolRefused(f"{url} is no http or https URL. Nothing was sent.")
@@ -46,6 +47,16 @@ class Target:
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = self.port == {"http": 80, "https": 443}[self.scheme]
         return f"{self.scheme}://{host}" + ("" if usual else f":{self.port}")
+
+
+def check_url(url: str) -> None:
+    """Raises `ToolRefused` for what no request can be sent to."""
+    try:
+        host = httpx2.URL(url).host
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise ToolRefused(f"{url!r} is no URL: {error}. Nothing was sent.") from error
+    if not host:
+        raise ToolRefused(f"{url!r} names no host. Nothing was sent.")
 
 
 async def pinned_address(target: Target, *, allow_private: bool) -> str:

@@ -43,7 +43,7 @@ _KEPT_OUT: Final = frozenset(("set-cookie", "www-authenticate", "proxy-authentic
 def http_port(config: Mapping[str, Any], manifest: Manifest, environ: Mapping[str, str]) -> HttpTool:
     """The port to the server at ``config["url"]``. Raises `ToolRefused` for a URL or headers that may not be used."""
     headers = config.get("headers") or {}
-    secrets.check(headers)
+    secrets.check_headers(headers)
     allow_private = environ.get("TAKEBACK_HTTP_ALLOW_PRIVATE") == "1"
     return HttpTool(Target.of(config["url"]), headers, manifest, environ, allow_private=allow_private)
 

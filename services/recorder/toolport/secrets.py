@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from recorder.toolport.port import ToolRefused
 
 PREFIX = "TAKEBACK_SECRET_"
 _MARK = "env:"
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 class BadSecret(ToolRefused):
@@ -19,6 +22,14 @@ def check(values: Mapping[str, str]) -> None:
     for where, value in values.items():
         for part in value.split(" "):
             _name_in(where, part)
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse, with `ToolRefused`, what no request can carry as a header (RFC 9110), and secrets as `check` does."""
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise ToolRefused(f"The header {name[:100]!r} cannot be sent: a name is a token, a value printable ASCII.")
+    check(headers)
 
 
 def resolve(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -138,3 +138,10 @@ def test_an_acknowledged_window_is_quiet(opened: datetime, length: timedelta, re
     told = Told(reminded_at=window.opened_at if reminded else None, acknowledged=True)
     found = step(window, Terms.of(POLICY, window), PEOPLE, told, window.opened_at)
     assert (found.action, found.look_at) == ("wait", window.undo_by + GRACE)
+
+
+def test_terms_that_no_calendar_reaches_still_come_to_a_step() -> None:
+    """N3: one campaign's policy must not stop everybody's reminders."""
+    window = window_from(datetime(2026, 11, 30, 12, tzinfo=UTC))
+    endless = Reminders(lead_seconds=10**15, escalate_after_seconds=10**15, escalate_to="bob")
+    assert step(window, Terms.of(endless, window), PEOPLE, Told(), window.opened_at).action == "remind"

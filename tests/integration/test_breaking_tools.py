@@ -1,0 +1,55 @@
+"""Tool servers and owners that say what nobody expects: the call happened, so its entry is written, and nobody else waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.calls_lab import Campaign
+from tests.integration.test_calls import campaign, lab
+
+__all__ = ["campaign", "lab"]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.mark.parametrize(
+    ("meta", "field"),
+    [
+        (
+            {"undo": {"kind": "none"}, "effect": {"resource": "crm://" + "y" * 50_000, "version": "v1"}},
+            "effect.resource",
+        ),
+        (
+            {"undo": {"kind": "compensate", "compensationToken": "t", "undoBy": "9999-12-31T23:59:59-12:00"}},
+            "undo.undoBy",
+        ),
+    ],
+)
+async def test_a_call_whose_result_cannot_be_kept_as_told_is_committed_with_what_can_be(
+    campaign: Campaign, meta: dict[str, Any], field: str
+) -> None:
+    """J7, J11: never answered as if nothing had been done."""
+    await campaign.policy(operations={"deals/raw": "allow"})
+    answered = await campaign.call("raw", {"dealId": "d1", "meta": meta})
+    assert answered.status_code == 200, answered.text
+    entry = answered.json()["entry"]
+    assert (entry["status"], [item["field"] for item in entry["unresolved"]]) == ("committed", [field])
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"url": "http://127.0.0.1:1/", "headers": {"X-Key": "schlüssel"}},
+        {"url": "http://127.0.0.1:1/", "headers": {"X-Key": "a\r\nX-Other: b"}},
+        {"url": "http://127.0.0.1:1/", "headers": {"X Key": "a"}},
+        {"url": "http://xn--ß/"},
+        {"url": "http://127.0.0.1:1/\x7f"},
+    ],
+)
+async def test_a_tool_server_that_no_request_can_name_is_refused(campaign: Campaign, wanted: dict[str, Any]) -> None:
+    """J15: in words, not as a defect."""
+    path = f"/v1/campaigns/{campaign.id}/servers/wrong"
+    answered = await campaign.lab.client("PUT", path, {"transport": "mcp", **wanted})
+    assert answered.status_code == 422, answered.text
+    assert "Nothing was" in answered.json()["detail"]
