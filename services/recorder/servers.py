@@ -91,6 +91,8 @@ class Servers:
     ) -> dict[str, Any]:
         """Connects to the server, lists its operations and pins them; raises 422 that says what is wrong with it."""
         await self._campaigns.require_owner(campaign, caller, "register tool servers")
+        if not self._settings.may_register(caller.sub):
+            raise await self._campaigns.security.refuse(campaign, caller, "register tool servers in this installation")
         if not is_valid_id(name):
             raise invalid("A server's name is 1 to 64 letters, digits, dashes and underscores.")
         if isinstance(wanted, messages.McpHttp) and wanted.command is not None and not self._settings.allow_commands:

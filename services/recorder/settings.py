@@ -25,3 +25,14 @@ class Settings(ServiceSettings):
     """Where people reach the console, for the links that MCP clients show; empty: where the client reached the recorder."""
     allow_commands: bool = False
     """Whether a campaign's owner may register a tool server as a command to start (MCP over stdio)."""
+    server_admins: str = ""
+    """Who may register tool servers, by sub, with commas between; empty: each campaign's owners may.
+
+    Tool servers know the recorder, not the campaign: where campaigns do not trust each other, an owner could register a server
+    of another one, or have a secret sent to an address of their own.
+    """
+
+    def may_register(self, sub: str) -> bool:
+        """Whether *sub*, who owns the campaign, may register tool servers in it."""
+        admins = [name.strip() for name in self.server_admins.split(",") if name.strip()]
+        return not admins or sub in admins

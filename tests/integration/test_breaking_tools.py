@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.integration.calls_lab import Campaign
 from tests.integration.test_calls import campaign, lab
+from tests.recorder_lab import Client, recorder_lab
 
 __all__ = ["campaign", "lab"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -53,3 +56,18 @@ async def test_a_tool_server_that_no_request_can_name_is_refused(campaign: Campa
     answered = await campaign.lab.client("PUT", path, {"transport": "mcp", **wanted})
     assert answered.status_code == 422, answered.text
     assert "Nothing was" in answered.json()["detail"]
+
+
+async def test_where_campaigns_do_not_trust_each_other_only_admins_register_tool_servers(campaign: Campaign) -> None:
+    """J16: an owner of another campaign neither writes through its tool server nor has its secret sent elsewhere."""
+    environ = campaign.lab.environ | {"TAKEBACK_SERVER_ADMINS": "root, olga"}
+    async with recorder_lab(environ) as recorder:
+        transport = httpx.ASGITransport(recorder.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://recorder", timeout=30) as http:
+            client = Client(http, Path(environ["TAKEBACK_KEYS_DIR"]))
+            server = {"transport": "nats", "subject": campaign.deals.subject}
+            other = await client.ok("POST", "/v1/campaigns", {"name": "other"}, sub="mallory")
+            refused = await client("PUT", f"/v1/campaigns/{other['id']}/servers/deals", server, sub="mallory")
+            assert (refused.status_code, refused.json()["title"]) == (403, "not authorised")
+            taken = await client("PUT", f"/v1/campaigns/{campaign.id}/servers/deals", server, sub="olga")
+            assert taken.status_code == 200, taken.text
