@@ -12,6 +12,7 @@ from recorder.drafting import Body, Stands
 from recorder.journal import JournalUnavailable, Refused
 from recorder.journal.events_of import completed, public_view
 from recorder.journal.reading import StoredEntry
+from recorder.kept import key_conflict
 from takeback.errors import Problem, unavailable
 
 JOURNAL_AWAY: Final = (
@@ -101,15 +102,6 @@ def refused(refusal: Refused) -> Problem:
             )
         case _:
             return Problem(409, refusal.reason, f"The entry has moved on ({refusal.detail}). Nothing was forwarded.")
-
-
-def key_conflict() -> Problem:
-    """The caller's key stands for another request."""
-    return Problem(
-        422,
-        "idempotency-conflict",
-        "This Idempotency-Key was used with another body. Nothing was forwarded; use a new key for a new request.",
-    )
 
 
 def journal_unavailable(error: BaseException) -> Problem:

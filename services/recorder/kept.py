@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
 
-from recorder.journal import Idempotency
+from recorder.journal import Idempotency, Refused
 from takeback import json
+from takeback.errors import Problem
 
 _SOME = 10_000
 
@@ -40,3 +42,26 @@ class KeptAnswers:
         """The approval that *entry* waits for, or waited for."""
         document = await self._pool.fetchval("select document from approvals where entry = $1", entry)
         return None if document is None else dict(json.loads(document))
+
+
+def standing_for(claim: Idempotency | None, id_: str) -> Idempotency | None:
+    """*claim* as it is written beside what it stands for from now on."""
+    return None if claim is None else replace(claim, entry=id_)
+
+
+def kept_for(refusal: Refused) -> str:
+    """What the caller's key stands for already; raises `Problem` 422 where it was another request's, else *refusal*."""
+    if refusal.reason == "idempotency-conflict":
+        raise key_conflict() from refusal
+    if refusal.reason != "idempotency-replay":
+        raise refusal
+    return refusal.detail
+
+
+def key_conflict() -> Problem:
+    """The caller's key stands for another request."""
+    return Problem(
+        422,
+        "idempotency-conflict",
+        "This Idempotency-Key was used with another body. Nothing was forwarded; use a new key for a new request.",
+    )

@@ -22,7 +22,6 @@ from recorder.answers import (
     answer_of,
     answer_of_stored,
     journal_unavailable,
-    key_conflict,
     refused,
 )
 from recorder.concluding import Conclusions, interaction_of
@@ -33,7 +32,7 @@ from recorder.intending import Agreed, Intended, Intents, MovedOn, drafted
 from recorder.journal import Idempotency, Journal, Refused, Unit
 from recorder.journal.reading import JournalReader
 from recorder.journal.vault import Vault
-from recorder.kept import KeptAnswers
+from recorder.kept import KeptAnswers, key_conflict
 from recorder.policy import Decision
 from recorder.resolving import Call, Outdated, Resolver
 from recorder.serial import Serial

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import asyncpg
 
 from recorder.campaigns import Campaigns, no_caps
-from recorder.journal import Journal, NewRecord, Unit
+from recorder.journal import Idempotency, Journal, NewRecord, Refused, Unit
+from recorder.kept import kept_for, standing_for
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import Problem, human_required, invalid, not_found
@@ -99,8 +100,13 @@ class Runs:
         items = [dict(row) for row in rows[:_PAGE]]
         return {"items": items, **({"next": items[-1]["id"]} if len(rows) > _PAGE else {})}
 
-    async def open(self, campaign: str, caller: Caller, wanted: RunRequest) -> dict[str, Any]:
-        """Opens a run for *principal*, who must be a member; an agent only under its own name and for its principals."""
+    async def open(
+        self, campaign: str, caller: Caller, wanted: RunRequest, key: Idempotency | None = None
+    ) -> dict[str, Any]:
+        """Opens a run for *principal*, who must be a member; an agent only under its own name and for its principals.
+
+        The same *key* again gives the run that it opened.
+        """
         await self._campaigns.require(campaign, caller)
         if await self._campaigns.role(campaign, wanted.principal) is None:
             raise invalid(f"The principal {wanted.principal} is not a member of this campaign.")
@@ -116,13 +122,16 @@ class Runs:
             "principal": wanted.principal,
             "by": {"sub": caller.sub, "kind": caller.kind},
         }
-        async with self._journal.transaction() as tx:
-            await tx.append(Unit(records=[_record(run, campaign, "run.opened", body)]))
-            await tx.execute(
-                "insert into runs (id, campaign, agent, model, principal, opened_by, opened_by_kind)"
-                " values ($1, $2, $3, $4, $5, $6, $7)",
-                run, campaign, wanted.agent, wanted.model, wanted.principal, caller.sub, caller.kind,
-            )  # fmt: skip
+        try:
+            async with self._journal.transaction() as tx:
+                await tx.append(Unit([_record(run, campaign, "run.opened", body)], idempotency=standing_for(key, run)))
+                await tx.execute(
+                    "insert into runs (id, campaign, agent, model, principal, opened_by, opened_by_kind)"
+                    " values ($1, $2, $3, $4, $5, $6, $7)",
+                    run, campaign, wanted.agent, wanted.model, wanted.principal, caller.sub, caller.kind,
+                )  # fmt: skip
+        except Refused as refusal:
+            run = kept_for(refusal)
         return (await self.get(run, caller)).described()
 
     async def close(self, run: str, caller: Caller) -> dict[str, Any]:

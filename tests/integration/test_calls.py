@@ -454,3 +454,18 @@ async def test_a_calendar_that_cannot_be_used_is_refused_and_says_where(campaign
     assert (await campaign.lab.client.ok("PUT", f"/v1/campaigns/{campaign.id}/calendars/pete", good, sub="pete"))[
         "zone"
     ]
+
+
+async def test_the_same_key_opens_one_campaign_and_one_run(lab: Lab) -> None:
+    """J17: a client that lost the answer asks again; another body under the key is refused."""
+    wanted, key = {"name": "kept"}, "one key"
+    first = await lab.client.ok("POST", "/v1/campaigns", wanted, idempotency_key=key)
+    again = await lab.client.ok("POST", "/v1/campaigns", wanted, idempotency_key=key)
+    assert again == first
+    other = await lab.client("POST", "/v1/campaigns", {"name": "other"}, idempotency_key=key)
+    assert (other.status_code, other.json()["title"]) == (422, "idempotency conflict")
+
+    path, run = f"/v1/campaigns/{first['id']}/runs", {"agent": "bot", "model": "m1", "principal": "olga"}
+    opened = await lab.client.ok("POST", path, run, idempotency_key=key)
+    assert await lab.client.ok("POST", path, run, idempotency_key=key) == opened
+    assert [item["id"] for item in (await lab.client.ok("GET", path))["items"]] == [opened["id"]]

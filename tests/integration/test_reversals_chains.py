@@ -75,6 +75,28 @@ async def test_a_conflict_on_one_of_two_records_leaves_both_alone(lab: Lab) -> N
     assert lab.office.undone == []
 
 
+async def test_an_override_goes_over_the_version_of_each_record_that_was_seen_and_over_no_newer_one(lab: Lab) -> None:
+    """G5, G8: also over a further record of the call."""
+    entry = await lab.call("move", doc_id="d1", page_id="p1")
+    await lab.tables.execute("update pages set doc = 'd9', rev = rev + 1 where id = 'p1'")
+    stale = await lab.propose(entry, steps={entry: {"conflict": {"fields": []}}})
+    await lab.approve(stale, override=[entry])
+    assert outcomes(await lab.record(stale)) == {entry: "reverted"}
+    assert await lab.tables.fetchval("select doc from pages where id = 'p1'") == "nowhere"
+
+    again = await lab.call("move", doc_id="d2", page_id="p1")
+    await lab.tables.execute("update pages set doc = 'd8', rev = rev + 1 where id = 'p1'")
+    seen = await lab.propose(again, steps={again: {"conflict": {"fields": []}}})
+
+    async def somebody_is_faster() -> None:
+        await lab.tables.execute("update pages set doc = 'd7', rev = rev + 1 where id = 'p1'")
+
+    lab.office.during = somebody_is_faster
+    await lab.approve(seen, override=[again])
+    assert outcomes(await lab.record(seen)) == {again: "conflict"}
+    assert await lab.tables.fetchval("select doc from pages where id = 'p1'") == "d7"
+
+
 async def test_a_later_edit_that_is_left_out_is_not_clobbered(lab: Lab) -> None:
     """S4: the earlier edit of the same record then conflicts."""
     first = await lab.call("edit", doc_id="d1", title="first")

@@ -34,6 +34,7 @@ BODIES: dict[str, Any] = {
     "UndoRequest": {"reason": "x"},
     "AcknowledgementRequest": {},
     "BroadcastRequest": {"payload": "x"},
+    "WebhookRequest": {"url": "https://hooks.example.org/takeback", "types": ["entry.committed"]},
 }
 
 

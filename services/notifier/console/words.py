@@ -137,11 +137,11 @@ def value(anything: Any) -> str:
     if isinstance(anything, bool):
         return "yes" if anything else "no"
     if isinstance(anything, str):
-        text = anything if anything else "(empty)"
+        text = anything or "(empty)"
     elif isinstance(anything, list) and not anything:
         text = "(none)"
     elif isinstance(anything, list) and all(isinstance(one, str | int | float) for one in anything):
-        text = ", ".join(map(str, anything))
+        text = ", ".join(str(one) or "(empty)" for one in anything)
     else:
         text = json.dumps(anything, ensure_ascii=False)
     return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from recorder.journal import Idempotency, Unwritable
+from recorder.api.keys import claim_in
+from recorder.journal import Unwritable
 from recorder.previews import Previews
 from recorder.recording import Recording
-from takeback import json
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
 from takeback.messages.entry import CallRequest, PreviewRequest
 from takeback.web import answer, checked_id, read, read_json, validate
-
-_LONGEST_KEY = 255
 
 
 def router(verifier: Verifier, recording: Recording, previews: Previews) -> APIRouter:
@@ -32,7 +28,7 @@ def router(verifier: Verifier, recording: Recording, previews: Previews) -> APIR
         wanted = validate(body, CallRequest)
         run = checked_id(request.path_params["run"])
         try:
-            made = await recording.call(run, who, wanted, _claim(request, who, body))
+            made = await recording.call(run, who, wanted, claim_in(request, who, body))
         except Unwritable as error:
             raise invalid(f"The call holds what the journal cannot keep: {error}") from error
         return answer(made.document, made.status)
@@ -46,12 +42,3 @@ def router(verifier: Verifier, recording: Recording, previews: Previews) -> APIR
         return answer(await previews.preview(checked_id(run), who, wanted))
 
     return routes
-
-
-def _claim(request: Request, caller: Caller, body: object) -> Idempotency | None:
-    key = request.headers.get("idempotency-key")
-    if key is None:
-        return None
-    if not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
-        raise invalid(f"An Idempotency-Key is 1 to {_LONGEST_KEY} printable characters.")
-    return Idempotency(caller.sub, request.url.path, key, hashlib.sha256(json.dumps(body)).hexdigest(), "")

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import TypeAdapter
 from starlette.responses import Response
 
+from recorder.api.keys import claim_in
 from recorder.campaigns import Campaigns
 from recorder.servers import Servers
 from takeback.auth import Caller, Verifier
@@ -22,7 +23,7 @@ from takeback.messages.campaign import (
     Policy,
     ServerRequest,
 )
-from takeback.web import answer, checked_id, read, validate
+from takeback.web import answer, checked_id, read, read_json, validate
 
 _SERVER: TypeAdapter[McpHttp | NatsServer | HttpServer] = TypeAdapter(ServerRequest)
 
@@ -36,8 +37,9 @@ def router(verifier: Verifier, campaigns: Campaigns, servers: Servers) -> APIRou
 
     @routes.post("/v1/campaigns")
     async def open_campaign(request: Request) -> Response:
-        who = await caller(request)
-        return answer(await campaigns.open(who, await read(request, CampaignRequest)), 201)
+        who, body = await caller(request), await read_json(request)
+        wanted, key = validate(body, CampaignRequest), claim_in(request, who, body)
+        return answer(await campaigns.open(who, wanted, key), 201)
 
     @routes.get("/v1/campaigns")
     async def list_campaigns(request: Request) -> Response:

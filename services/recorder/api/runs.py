@@ -5,12 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
+from recorder.api.keys import claim_in
 from recorder.campaigns import Campaigns
 from recorder.journal.export import Exporter
 from recorder.runs import Runs
 from takeback.auth import Caller, Verifier
 from takeback.messages.campaign import RunRequest
-from takeback.web import answer, checked_id, read
+from takeback.web import answer, checked_id, read_json, validate
 
 _NDJSON = "application/x-ndjson"
 
@@ -24,8 +25,9 @@ def router(verifier: Verifier, campaigns: Campaigns, runs: Runs, exporter: Expor
 
     @routes.post("/v1/campaigns/{campaign}/runs")
     async def open_run(campaign: str, request: Request) -> Response:
-        who, wanted = await caller(request), await read(request, RunRequest)
-        return answer(await runs.open(checked_id(campaign), who, wanted), 201)
+        who, body = await caller(request), await read_json(request)
+        wanted, key = validate(body, RunRequest), claim_in(request, who, body)
+        return answer(await runs.open(checked_id(campaign), who, wanted, key), 201)
 
     @routes.get("/v1/campaigns/{campaign}/runs")
     async def list_runs(campaign: str, request: Request) -> Response:

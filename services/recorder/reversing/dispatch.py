@@ -154,10 +154,13 @@ class Dispatch:
         """Who made the token is known from the journal: a server's own is never taken for a manifest's, nor shown to others."""
         token = await self._token(original)
         fields = list(claim.fields) if claim.fields is not None else None
+        expected = {name: wanted.version for name, wanted in claim.expected.items() if not wanted.any_version}
         if original.body.get("internal", {}).get("source") != "manifest":
+            named = {name: version for name, version in expected.items() if version is not None}
             return await port.undo(
                 token,
                 if_version=claim.if_version,
+                if_versions=named if len(claim.expected) > 1 else None,
                 force=claim.force,
                 fields=fields,
                 idempotency_key=claim.reversal,
@@ -165,7 +168,6 @@ class Dispatch:
             )
         if not isinstance(port, SelfMade):
             raise Unsupported("The call was made under a manifest, and its server is registered without one by now")
-        expected = {name: wanted.version for name, wanted in claim.expected.items() if not wanted.any_version}
         return await port.compensate(
             token,
             expected=expected,
