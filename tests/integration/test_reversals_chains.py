@@ -210,3 +210,24 @@ async def test_a_verified_reversal_counts_as_exercised(lab: Lab) -> None:
     await lab.take_back(entry)
     rows = await lab.recorder.pool.fetch("select operation, entry from exercised")
     assert [(row["operation"], row["entry"]) for row in rows] == [("edit", entry)]
+
+
+async def test_a_record_that_a_teammate_made_anew_at_the_same_version_is_a_conflict(lab: Lab) -> None:
+    """G8: revisions begin anew with the record; what it holds tells that it is another one."""
+    entry = await lab.call("create", doc_id="n1", title="agent")
+    plan = await lab.propose(entry)
+    await lab.tables.execute("delete from docs where id = 'n1'")
+    await lab.tables.execute("insert into docs (id, title, body) values ('n1', 'teammate', 'long work')")
+    await lab.approve(plan)
+    assert outcomes(await lab.record(plan)) == {entry: "conflict"}
+    assert await lab.doc("n1") == ("teammate", "long work")
+
+
+async def test_a_conflict_that_the_plan_shows_is_not_gone_over_at_the_same_version(lab: Lab) -> None:
+    """G5, G8: only an override goes over it; nothing is sent."""
+    entry = await lab.call("edit", doc_id="d1", title="agent")
+    differs = {"fields": [{"field": "title", "was": "title", "wrote": "agent", "now": "teammate"}]}
+    plan = await lab.propose(entry, steps={entry: {"conflict": differs}})
+    await lab.approve(plan)
+    assert outcomes(await lab.record(plan)) == {entry: "conflict"}
+    assert lab.office.undone == []

@@ -158,7 +158,9 @@ class Stepping:
             return await self._settled(reversal, ready.entry, Settled("failed", detail), ready.word)
         before = {name: look.observation for name, look in seen.items() if look.observation is not None}
         moved = [name for name, look in before.items() if not ready.expected[name].met_by(look.version)]
-        if moved:
+        # Versions come by twice where a record is made anew: what the plan saw of the fields counts, too.
+        foreseen = step.conflict is not None and bool(step.conflict.fields) and not reversal.decided.forced(step)
+        if moved or foreseen:
             return await self._conflict(reversal, ready, before, moved)
         fields = reversal.decided.fields.get(step.entry)
         first = next(iter(ready.expected.values()), Expected(None, any_version=True))
@@ -288,11 +290,14 @@ class Stepping:
     async def _conflict(
         self, reversal: Reversal, ready: Ready, before: Mapping[str, Observation], moved: list[str]
     ) -> Receipt:
-        name = moved[0]
-        detail = (
-            f"{name} stands at version {before[name].version}, expected was {ready.expected[name].version}: somebody changed it"
-            " since. Nothing was changed."
-        )
+        if moved:
+            name = moved[0]
+            detail = (
+                f"{name} stands at version {before[name].version}, expected was {ready.expected[name].version}: somebody"
+                " changed it since. Nothing was changed."
+            )
+        else:
+            detail = "The plan shows fields that somebody changed since, and no override goes over them. Nothing was changed."
         parts = [
             Part(resource, wanted.version, before.get(resource), before.get(resource), None, True)
             for resource, wanted in ready.expected.items()

@@ -116,6 +116,8 @@ class _Undoing:
         for position, (state, was) in enumerate(zip(now, token.body["records"], strict=True)):
             expected = named.get(state.resource, self._request.if_version if position == 0 else was["version"])
             if state.version == expected:
+                if expected == was["version"] and not self._request.force and _made_anew(was, state):
+                    return f"{state.resource} was made anew since, at the same version. Nothing was changed."
                 continue
             # Of a further record nobody said which version is expected: it may have another one and still be as the
             # call left it, because what came after has been taken back.
@@ -238,3 +240,13 @@ class _Undoing:
         state: AnswerState = "committed" if acted else "failed"
         await self._store.conclude(tx, self._request.idempotency_key, state, answer)
         return answer
+
+
+def _made_anew(was: Json, now: State) -> bool:
+    """Whether a record at the version that the call left holds something else than what the call wrote.
+
+    Revisions of a record that somebody deleted and made again begin anew, and come by the same number once more.
+    """
+    before, after, fields = was["before"] or {}, was["after"] or {}, now.fields or {}
+    written = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return now.exists != (was["after"] is not None) or any(fields.get(name) != after.get(name) for name in written)
