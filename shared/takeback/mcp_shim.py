@@ -24,7 +24,16 @@ from mcp.shared.inbound import (
     encode_header_value,
 )
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, JSONRPCRequest
+from mcp_types import (
+    INTERNAL_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
 
 from takeback import json
 from takeback.cli import fail, run
@@ -32,6 +41,7 @@ from takeback.data_folder import DataFolder
 from takeback.errors import PROBLEM_JSON
 
 _CONNECT_SECONDS = 10.0
+_LAST_ANSWERS_SECONDS = 30.0  # how long what was asked may still take when the client has closed stdin
 _TOKEN_VARIABLE = "TAKEBACK_TOKEN"  # noqa: S105 - its name, not the token
 
 
@@ -55,18 +65,28 @@ def command(
     run(serve(place if server is None else f"{place}/{server}", token))
 
 
-async def serve(url: str, token: str) -> None:
-    """Passes messages on between this process's stdin and stdout and the door at *url* until stdin ends."""
+async def serve(url: str, token: str, *, last_answers: float = _LAST_ANSWERS_SECONDS) -> None:
+    """Passes messages on between this process's stdin and stdout and the door at *url* until stdin ends.
+
+    What was asked by then is still answered, for at most *last_answers* seconds.
+    """
     headers = {"Authorization": f"Bearer {token}"}
     timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)  # a call lasts as long as the recorder lets it
+    open_requests = _OpenRequests()
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, transport=_InWords(), trust_env=False) as http,
         stdio_server() as (of_client, to_client),
+        to_client,  # its writer ends when this is closed
         streamable_http_client(url, http_client=http) as (of_door, to_door),
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(_pass_on, of_door, to_client)
-        await _pass_on(of_client, to_door, with_headers=True)
+        tasks.start_soon(_answer, of_door, to_client, open_requests)
+        await _ask(of_client, to_door, open_requests)
+        with anyio.move_on_after(last_answers) as waiting:
+            await open_requests.none_left()
+        if waiting.cancelled_caught:
+            told = f"stdin ended, and after {last_answers:g} s more there was no answer to requests {open_requests}"
+            typer.echo(f"takeback: {told}. What became of them is in the run's entries.", err=True)
         tasks.cancel_scope.cancel()
 
 
@@ -98,14 +118,63 @@ def _error(status: int, message: str) -> httpx2.Response:
     return httpx2.Response(status, headers={"content-type": "application/json"}, content=json.dumps(document))
 
 
-async def _pass_on(
-    read: ReadStream[SessionMessage | Exception], write: WriteStream[SessionMessage], *, with_headers: bool = False
+class _OpenRequests:
+    """The client's requests that have no answer yet."""
+
+    def __init__(self) -> None:
+        self._ids: set[RequestId] = set()
+        self._none_left = anyio.Event()
+
+    def __str__(self) -> str:
+        return ", ".join(sorted(map(str, self._ids)))
+
+    def asked(self, message: JSONRPCMessage) -> None:
+        """Opens a request; a cancellation closes the one that it names, because nobody answers that."""
+        if isinstance(message, JSONRPCRequest):
+            self._ids.add(message.id)
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._close((message.params or {}).get("requestId"))
+
+    def answered(self, message: JSONRPCMessage) -> None:
+        """Closes the request that *message* answers, if it answers one."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._close(message.id)
+
+    async def none_left(self) -> None:
+        """Returns when every request is closed; nothing may be asked any more."""
+        if self._ids:
+            self._none_left = anyio.Event()
+            await self._none_left.wait()
+
+    def _close(self, request: RequestId | None) -> None:
+        self._ids = {open_id for open_id in self._ids if open_id != request}
+        if not self._ids:
+            self._none_left.set()
+
+
+async def _ask(
+    of_client: ReadStream[SessionMessage | Exception], to_door: WriteStream[SessionMessage], requests: _OpenRequests
 ) -> None:
-    async for message in read:
-        if isinstance(message, Exception):
-            typer.echo(f"takeback: a message could not be read and was left out: {message}", err=True)
-            continue
-        await write.send(_with_headers(message) if with_headers else message)
+    async for message in of_client:
+        if readable := _readable(message):
+            requests.asked(readable.message)
+            await to_door.send(_with_headers(readable))
+
+
+async def _answer(
+    of_door: ReadStream[SessionMessage | Exception], to_client: WriteStream[SessionMessage], requests: _OpenRequests
+) -> None:
+    async for message in of_door:
+        if readable := _readable(message):
+            await to_client.send(readable)
+            requests.answered(readable.message)
+
+
+def _readable(message: SessionMessage | Exception) -> SessionMessage | None:
+    if isinstance(message, Exception):
+        typer.echo(f"takeback: a message could not be read and was left out: {message}", err=True)
+        return None
+    return message
 
 
 def _with_headers(message: SessionMessage) -> SessionMessage:
