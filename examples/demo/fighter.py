@@ -23,6 +23,9 @@ async def play_fighter(stage: Stage, cast: GameCast, tell: Telling) -> None:
     tell.title(f"The fighter who died by mistake: {cast.scene.title}")
     await _tell_party(stage, cast, tell)
 
+    screen = stage.screen(str(cast.fighter.player), cast.scene.adventure)
+    tell.line(f"The screen of {cast.fighter.player}, who plays the fighter: {screen}", "dim")
+
     async with fighters_player.listening(campaign) as first, paladin.listening(campaign) as second:
         tell.scene(f"It is {rogues_player}'s turn. The narrator misreads the round.")
         narrator = await Narrator.begin(await stage.seat(AGENT, "agent"), campaign, rogues_player)
@@ -60,6 +63,7 @@ async def play_fighter(stage: Stage, cast: GameCast, tell: Telling) -> None:
     again = await rogue.undo(campaign, narrator.interaction, reason="click")
     tell.line(f"reverted: {str(again['reverted']).lower()}, {again.get('skipReason')}")
     await narrator.end()
+    tell.line(f"All of it is in the narrator's run, {narrator.run}", "dim")
 
 
 async def _tell_party(stage: Stage, cast: GameCast, tell: Telling) -> None:

@@ -32,7 +32,7 @@ class Stage:
         self._pool: asyncpg.Pool[Any] | None = None
 
     async def __aenter__(self) -> Self:
-        if not {"game", "deal", "crm"} <= self._notes.keys():
+        if not {"game", "table", "deal", "crm"} <= self._notes.keys():
             raise NoExamples(
                 f"The examples do not run on {self._installation.folder.path}. Nothing was played. Stop Takeback there "
                 "and start it without --no-examples."
@@ -48,6 +48,10 @@ class Stage:
     def campaign(self, key: str) -> str:
         """The id of an example's campaign: ``game`` or ``deal``."""
         return str(self._notes[key])
+
+    def screen(self, player: str, adventure: str) -> str:
+        """The address of a player's screen of an adventure."""
+        return f"{self._notes['table']}/{player}/{adventure}"
 
     async def seat(self, sub: str, kind: Kind = "human") -> Caller:
         """The caller of *sub*."""

@@ -52,21 +52,30 @@ class Screens:
 
     async def _screen(self, request: Request) -> Response:
         if request.path_params["player"] not in self._players:
-            return Response("Nobody of this name sits at the table.", 404)
+            return Response("Nobody of this name sits at the table.", 404, media_type="text/plain")
+        if await self._title(request) is None:
+            there = f"There is no adventure {request.path_params['adventure']!r} at this table."
+            told = f"{there} `make demo` plays one, and prints the link to a screen of it."
+            return Response(told, 404, media_type="text/plain")
         page = (_FOLDER / "screen.html").read_text()
         return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
 
     async def _state(self, request: Request) -> Response:
         """How the adventure stands in the database now."""
-        adventure = request.path_params["adventure"]
-        title = await self._pool.fetchval("select title from game.adventures where id = $1", adventure)
+        title = await self._title(request)
         if title is None:
             return JSONResponse({"detail": "There is no such adventure."}, 404)
         rows = await self._pool.fetch(
             "select id, name, player, hp, max_hp, conditions from game.creatures where adventure = $1 order by name",
-            adventure,
+            request.path_params["adventure"],
         )
         return JSONResponse({"title": title, "creatures": [dict(row) for row in rows]})
+
+    async def _title(self, request: Request) -> str | None:
+        """The adventure's; None: there is none of its name."""
+        adventure = request.path_params["adventure"]
+        title: str | None = await self._pool.fetchval("select title from game.adventures where id = $1", adventure)
+        return title
 
     async def _listen(self, request: Request) -> Response:
         """Takeback's live stream, as this player hears it; whatever Takeback refuses, the page tries again."""
