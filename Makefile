@@ -6,6 +6,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 DATA ?= data
 ARGS ?=
+# Most tests wait for servers: a worker more than there are cores keeps both busy.
+JOBS ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help: ## Say what each target does
@@ -20,7 +22,7 @@ demo: setup ## Play both stories against the running stack, or one started for t
 	$(BIN)/takeback demo --data $(DATA) $(ARGS)
 
 test: setup .venv/.otterwiki .venv/.realservers ## Run the tests, against real servers that they start themselves
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: setup verify ## Format, lint, types, layers, and generated files
 	$(BIN)/ruff format --check .
