@@ -96,6 +96,7 @@ class _Story:
         self._tell.line(
             f"{approval['status']}: asked were {', '.join(asked['sub'] for asked in approval['asked'])}", "dim"
         )
+        self._tell.line(f"They are told why: {'; '.join(approval['why'])}", "dim")
         decided = await self._owner.decide_approval(approval["id"], "approve", "go on")
         self._tell.line(f"{decided['status']} by {decided['decidedBy']}", "dim")
 

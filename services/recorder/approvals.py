@@ -25,6 +25,7 @@ from recorder.journal.chain import instant
 from recorder.journal.events_of import public_view
 from recorder.journal.reading import JournalReader, StoredEntry
 from recorder.journal.vault import Vault
+from recorder.kept import for_callers
 from recorder.lifecycle import Step
 from recorder.policy import Decision
 from recorder.resolving import Call
@@ -101,6 +102,7 @@ class Approvals:
             "id": approval,
             "entry": call.entry,
             "status": "pending",
+            "why": list(decision.because),
             "preview": keys.seal_fields(call.entry, "preview", preview, secret),
             "snapshot": body["entry"]["snapshot"],
             "asked": asked,
@@ -130,7 +132,7 @@ class Approvals:
         written = appended.records[0]
         waiting = replace(stands, status="awaiting_approval", label=written.label, created_at=written.at)
         entry = answer_of(waiting).document["entry"]
-        return Answer(202, {"entry": entry, "approval": public_view(document), "why": decision.why})
+        return Answer(202, {"entry": entry, "approval": for_callers(document), "why": decision.why})
 
     async def page(self, campaign: str, caller: Caller, status: str | None, cursor: str | None) -> dict[str, Any]:
         """The campaign's approvals, newest first."""
@@ -140,16 +142,16 @@ class Approvals:
             " and ($3::text is null or id < $3) order by id desc limit $4",
             campaign, status, cursor, _PAGE + 1,
         )  # fmt: skip
-        page = {"items": [public_view(json.loads(row["document"])) for row in rows[:_PAGE]]}
+        page = {"items": [_shown_to(caller, json.loads(row["document"])) for row in rows[:_PAGE]]}
         return page if len(rows) <= _PAGE else {**page, "next": rows[_PAGE - 1]["id"]}
 
     async def get(self, approval: str, caller: Caller) -> dict[str, Any]:
-        """The approval; the one 404 for strangers."""
+        """The approval, with the reasons for whoever is a person (P10); the one 404 for strangers."""
         row = await self._pool.fetchrow("select campaign, document from approvals where id = $1", approval)
         if row is None:
             raise not_found()
         await self._campaigns.require(row["campaign"], caller)
-        return public_view(json.loads(row["document"]))
+        return _shown_to(caller, json.loads(row["document"]))
 
     async def decide(self, approval: str, caller: Caller, decision: ApprovalDecision) -> dict[str, Any]:
         """A person's decision. Approved, the recorder forwards the call by itself; denied, the entry ends (P6).
@@ -300,6 +302,10 @@ class Approvals:
         if stored is None:
             raise not_found()
         return stored
+
+
+def _shown_to(caller: Caller, document: dict[str, Any]) -> dict[str, Any]:
+    return public_view(document) if caller.is_human else for_callers(document)
 
 
 def _asking(body: Body, approval: str, call: Call, preview: Any) -> Body:

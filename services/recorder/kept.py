@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 
 from recorder.journal import Idempotency, Refused
+from recorder.journal.events_of import public_view
 from takeback import json
 from takeback.errors import Problem
 
@@ -39,9 +40,14 @@ class KeptAnswers:
         return int(done.rpartition(" ")[2])
 
     async def approval_of(self, entry: str) -> dict[str, Any] | None:
-        """The approval that *entry* waits for, or waited for."""
+        """The approval that *entry* waits for, or waited for, as its caller may see it."""
         document = await self._pool.fetchval("select document from approvals where entry = $1", entry)
-        return None if document is None else dict(json.loads(document))
+        return None if document is None else for_callers(json.loads(document))
+
+
+def for_callers(approval: dict[str, Any]) -> dict[str, Any]:
+    """*approval* without its reasons: whoever makes a call is not told what would let the next one pass (P10)."""
+    return {key: value for key, value in public_view(approval).items() if key != "why"}
 
 
 def standing_for(claim: Idempotency | None, id_: str) -> Idempotency | None:

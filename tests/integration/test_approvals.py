@@ -44,7 +44,7 @@ async def test_an_approval_says_who_was_asked_what_would_happen_and_who_decided(
     assert approval["snapshot"]["version"] == "v1"
     assert asked["entry"]["approval"] == approval["id"]
     listed = await campaign.owner("GET", "approvals?status=pending")
-    assert listed["items"] == [approval]
+    assert listed["items"] == [{**approval, "why": ["the policy asks for the operation"]}]
     decided = (await campaign.decide(approval["id"], sub="ann")).json()
     assert (decided["status"], decided["decidedBy"], decided["authenticatedBy"]) == ("approved", "ann", "token")
     entry = await campaign.status_is(asked["entry"]["id"], "committed")
@@ -58,6 +58,21 @@ async def test_an_approval_says_who_was_asked_what_would_happen_and_who_decided(
         "entry.committed",
     ]
     assert (await campaign.owner("GET", "approvals?status=pending"))["items"] == []
+
+
+async def test_only_people_are_told_why_a_call_asks(campaign: Campaign) -> None:
+    """P10: the caller hears that it waits, and reads no rule that the next call could pass by."""
+    asked = (await campaign.set_stage("won", idempotency_key="why")).json()
+    again = (await campaign.set_stage("won", idempotency_key="why")).json()
+    path = f"/v1/approvals/{asked['approval']['id']}"
+    client, agent = campaign.lab.client, {"sub": "bot", "kind": "agent"}
+    assert (await client.ok("GET", path, sub="pete"))["why"] == ["the policy asks for the operation"]
+    read = await client.ok("GET", path, **agent)
+    [listed] = (await client.ok("GET", f"/v1/campaigns/{campaign.id}/approvals?status=pending", **agent))["items"]
+    for told in (asked["approval"], again["approval"], read, listed):
+        assert "why" not in told
+    decided = await campaign.decide(asked["approval"]["id"], "deny", sub="ann")
+    assert decided.json()["why"] == ["the policy asks for the operation"]
 
 
 async def test_a_denied_call_is_never_forwarded(campaign: Campaign) -> None:

@@ -346,6 +346,20 @@ async def test_a_manifest_that_does_not_fit_its_server_is_refused_with_every_lin
     assert any("no operation of this name" in reason and "shout" in lines[line - 1] for line, reason in told.items())
 
 
+async def test_a_read_of_the_manifest_that_fails_is_named_where_the_call_asks(
+    running: tuple[ManifestLab, Pantry, str], lab: ManifestLab, pantry: Pantry
+) -> None:
+    """J4, P6: the cause itself, and not that what builds on it has no value."""
+    wrong = MANIFEST.replace("value: result.text", "value: result.structured.nowhere", 1)
+    assert wrong != MANIFEST
+    await lab.put(McpHttp(transport="mcp", url=running[2], manifest=wrong), name="misread")
+    answer = await lab.ask("write_note", on="misread", path="/a", text="rubbish")
+    assert answer.status == 202
+    why = str((await lab.stored(answer.document["entry"]["id"])).body["why"])
+    assert "the manifest's read of note failed at result.structured.nowhere" in why
+    assert "Undefined" not in why
+
+
 async def test_a_helper_that_is_gone_makes_what_needs_it_ask_and_is_named(lab: ManifestLab, pantry: Pantry) -> None:
     """J15: a manifest that no longer matches its server."""
     fickle = pantry_server(pantry)

@@ -65,7 +65,7 @@ class Looking:
                     return ABSENT
             return states.state_of(record, scope)
         except ExpressionFailed as error:
-            raise Unreadable(str(error)) from error
+            raise Unreadable(f"the manifest's read of {name} failed at {error}") from error
 
     async def look(self, step: Read | UndoStep, scope: Mapping[str, Any]) -> tuple[bool, Any]:
         """Whether what *step* reads is there, and what it is worth; null where its `when` does not hold.

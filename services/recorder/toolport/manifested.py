@@ -113,8 +113,9 @@ class ManifestPort:
                 targets += await asyncio.gather(*(self._seen(looking, target, "before") for target in named))
             undo = ways.foreseen(wanted, targets, self._scope(wanted, arguments, reads, targets))
         except (ExpressionFailed, Unreadable) as error:
-            return Prepared(_records(targets), template, reads, None, str(error))
-        failure = next((f"{t.resource}: {t.failure}" for t in targets if t.failure is not None), None)
+            # What names a record that could not be read fails with it: told is why it could not.
+            return Prepared(_records(targets), template, reads, None, _unread(targets) or str(error))
+        failure = _unread(targets)
         return Prepared(_records(targets), template if failure else undo, reads, targets, failure)
 
     async def call(
@@ -371,6 +372,10 @@ def _with_before(target: Target, states: Mapping[str, Mapping[str, Any]]) -> Tar
     if kept is None or "failure" in kept:
         raise Unknowable(target.resource)
     return replace(target, before=State(kept["exists"], kept["version"], kept["fields"], kept.get("why")))
+
+
+def _unread(targets: list[Target]) -> str | None:
+    return next((f"{target.resource}: {target.failure}" for target in targets if target.failure is not None), None)
 
 
 def _records(targets: list[Target]) -> list[ReadRecord]:

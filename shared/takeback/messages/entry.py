@@ -146,11 +146,12 @@ class Asked(Message):
 
 
 class Approval(Message):
-    """A call that waits for a person, or waited (P6)."""
+    """A call that waits for a person, or waited (P6). *why*: the reasons, which only people are told (P10)."""
 
     id: Id
     entry: Id
     status: Literal["pending", "approved", "denied", "expired"]
+    why: list[str] | None = None
     preview: Any = None
     snapshot: Any = None
     asked: list[Asked] = Field(default_factory=list)
