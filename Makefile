@@ -65,6 +65,7 @@ COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet
 .venv/.requirements: requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Takeback needs Python 3.11; $(PYTHON) is " + sys.version.split()[0] + ". Name one: make PYTHON=/path/to/python3.11" if sys.version_info[:2] != (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
+	@echo "Installing what Takeback needs into .venv: this takes some minutes, once."
 	$(BIN)/pip install --quiet --require-hashes -r requirements-dev.txt
 	@touch $@
 
