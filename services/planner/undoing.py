@@ -60,8 +60,8 @@ class Undoing:
     ) -> Undone:
         """Takes *interaction* (or ``latest``) of *campaign* back.
 
-        Raises `Problem` 403 without authority, 404 for what is not there, 409 ``choice-needed`` with the plan when a person
-        must choose.
+        Raises `Problem` 403 without authority, 404 for what is not there, 409 ``no-turn`` where there is no latest one and
+        ``choice-needed`` with the plan when a person must choose.
         """
         deadline = time.monotonic() + _WAIT_SECONDS
         now = await self._planning.now(campaign)
@@ -125,7 +125,7 @@ class Undoing:
     async def _latest(self, campaign: str) -> str:
         found = await self._planning.store.latest_interaction(campaign)
         if found is None:
-            raise not_found()
+            raise no_turn()
         return found
 
     async def _writes(self, campaign: str, interaction: str, now: Now) -> list[Fact]:
@@ -154,6 +154,16 @@ class Turns:
             self._waiting[key] -= 1
             if not self._waiting[key]:
                 del self._waiting[key], self._locks[key]
+
+
+def no_turn() -> Problem:
+    """There is no latest turn: calls were made without saying which turn they belong to, or none took effect."""
+    return Problem(
+        409,
+        "no-turn",
+        "No call of this campaign that took effect named a turn (`interaction`), so there is no latest one. Nothing was changed;"
+        " take back a run or single calls by a plan instead (POST …/plans with `run` or `entries`).",
+    )
 
 
 def choice_needed(plan: Plan, why: Sequence[str]) -> Problem:

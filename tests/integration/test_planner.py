@@ -178,6 +178,15 @@ async def test_one_call_takes_the_latest_turn_back(lab: PlannerLab) -> None:
     )
 
 
+async def test_where_no_call_named_a_turn_a_member_hears_what_to_do_and_a_stranger_nothing(lab: PlannerLab) -> None:
+    """U1."""
+    await lab.committed(interaction=None)
+    answer = await lab.post("paladin", undo_of("latest"))
+    assert (answer.status_code, answer.json()["type"].rsplit("/", 1)[-1]) == (409, "no-turn")
+    assert "by a plan" in answer.json()["detail"]
+    assert (await lab.post("stranger", undo_of("latest"))).status_code == 404
+
+
 async def test_one_call_goes_on_from_what_is_true_when_a_record_moves_between_its_plan_and_its_decision(
     lab: PlannerLab,
 ) -> None:
