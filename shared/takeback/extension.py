@@ -272,27 +272,6 @@ def read_effects(raw: Any) -> tuple[list[Effect], list[Unresolved]]:
     return _effects(read), read.unresolved
 
 
-# --- resources --------------------------------------------------------------------------------------------------------
-
-
-def expand(template: str, values: Mapping[str, Any]) -> str | None:
-    """The resource that *template* names for these arguments; None where one of its variables has no plain value."""
-    parsed = UriTemplate.parse(template)
-    variables: dict[str, str] = {}
-    for name in parsed.variable_names:
-        text = _plain(values.get(name))
-        if not text:
-            return None
-        variables[name] = text
-    return parsed.expand(variables)
-
-
-def _plain(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, str | int) else None
-
-
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
