@@ -12,10 +12,20 @@ from typing import Final
 
 import structlog
 
-from recorder.drafting import Body, Stands, fence_of, step_of, uses_of, with_intake
+from recorder.drafting import Body, Stands, fence_of, step_of, touched_of, uses_of, with_intake, without_answer
 from recorder.forwarding import Clock, Forwarded
 from recorder.intake import Touched
-from recorder.journal import Appended, EntryChange, Interaction, Journal, JournalUnavailable, NewRecord, Refused, Unit
+from recorder.journal import (
+    Appended,
+    EntryChange,
+    Interaction,
+    Journal,
+    JournalUnavailable,
+    NewRecord,
+    Refused,
+    Unit,
+    Unwritable,
+)
 from recorder.journal.reading import JournalReader, StoredEntry
 from recorder.journal.vault import Vault
 from recorder.lifecycle import Step
@@ -47,13 +57,22 @@ class Conclusions:
     async def conclude_read(self, call: Call, stands: Stands, outcome: Forwarded) -> Stands:
         """Writes a read's one record, intent and outcome in one; raises where it cannot be written: no answer then (J2)."""
         body = await self._body(call, stands, outcome)
-        record, change = step_of(stands, body, outcome.step)
+        try:
+            return await self._append_read(call, stands, body, outcome.step, outcome.intake.touched)
+        except Unwritable as error:
+            body = _kept_of(stands, outcome.step, error)
+            return await self._append_read(call, stands, body, outcome.step, touched_of(body))
+
+    async def _append_read(
+        self, call: Call, stands: Stands, body: Body, step: Step, touched: Sequence[Touched]
+    ) -> Stands:
+        record, change = step_of(stands, body, step)
         first = stands.status is None
         appended = await self._journal.append(
             Unit(
                 records=[record],
                 entries=[change],
-                resources=uses_of(call.entry, call.campaign, outcome.intake.touched),
+                resources=uses_of(call.entry, call.campaign, touched),
                 idempotency=call.idempotency if first else None,
                 interaction=interaction_of(call),
                 stream_open=True,
@@ -62,7 +81,17 @@ class Conclusions:
         return self._after(stands, body, change, appended)
 
     async def write(self, stands: Stands, body: Body, step: Step, touched: Sequence[Touched]) -> Stands:
-        """Takes the entry one *step* further with *body*; see `conclude`. Somebody who settled it first is believed."""
+        """Takes the entry one *step* further with *body*; see `conclude`. Somebody who settled it first is believed.
+
+        What the journal cannot keep of *body* is left away: the call ran, and its entry says so (J7).
+        """
+        try:
+            return await self._write(stands, body, step, touched)
+        except Unwritable as error:
+            body = _kept_of(stands, step, error)
+            return await self._write(stands, body, step, touched_of(body))
+
+    async def _write(self, stands: Stands, body: Body, step: Step, touched: Sequence[Touched]) -> Stands:
         record, change = step_of(stands, body, step)
         try:
             return await self._append(stands, body, record, change, touched)
@@ -156,6 +185,12 @@ class Conclusions:
     def _after(self, stands: Stands, body: Body, change: EntryChange, appended: Appended) -> Stands:
         self._clock.heard(appended.records[0].at)
         return stands.after(change.status, body, appended, concluded=change.concluded)
+
+
+def _kept_of(stands: Stands, step: Step, error: Unwritable) -> Body:
+    why = str(error).removesuffix(" Nothing was written.")
+    log.error("an answer cannot be kept", entry=stands.id, run=stands.body["entry"]["run"], error=why)
+    return without_answer(stands.body, step, why)
 
 
 def interaction_of(call: Call) -> Interaction | None:

@@ -13,14 +13,14 @@ from functools import cache
 from typing import Any
 
 from recorder.intake import Intake, Snapshot, Touched, expected_touched
-from recorder.journal import Appended, EntryChange, Fence, NewRecord, ResourceUse
+from recorder.journal import Appended, EntryChange, Fence, NewRecord, ResourceUse, Unwritable
 from recorder.journal.chain import instant
 from recorder.journal.vault import CampaignKeys
 from recorder.lifecycle import Step, after, before, told
 from recorder.resolving import Call
 from takeback import json
 from takeback.ids import new_id
-from takeback.messages.entry import EntryStatus
+from takeback.messages.entry import EntryStatus, Unresolved
 
 Body = dict[str, Any]
 
@@ -164,6 +164,32 @@ def with_intake(
     }
 
 
+def without_answer(body: Body, step: Step, why: str) -> Body:
+    """*body*, as it was written before the call, after an answer of which nothing can be kept (J7, J11)."""
+    entry = body["entry"]
+    note = f"The tool answered, and its answer could not be kept. {why}"
+    undo = entry["undo"]
+    if step == "commit":
+        undo = {**undo, "kind": "unknown", "why": "the answer of the call could not be kept"}
+    elif step == "fail":
+        undo = {**undo, "kind": "none", "why": "the call failed"}
+    return {
+        **body,
+        "entry": {
+            **entry,
+            "result": {"content": [{"type": "text", "text": note}], "isError": step == "fail"},
+            "undo": undo,
+            "unresolved": [*entry["unresolved"], Unresolved(field="result", reason=why).wire()],
+        },
+        "detail": note,
+    }
+
+
+def touched_of(body: Body) -> list[Touched]:
+    """The records that *body* says its call changes and uses."""
+    return [Touched(**item) for item in body.get("resources") or ()]
+
+
 def step_of(
     stands: Stands,
     body: Body,
@@ -173,7 +199,10 @@ def step_of(
     lease_seconds: float | None = None,
     run: str | None = None,
 ) -> tuple[NewRecord, EntryChange]:
-    """The record and the change that take the entry *stands* one *step* further, with *body* as what it says from now on."""
+    """The record and the change that take the entry *stands* one *step* further, with *body* as what it says from now on.
+
+    Raises `Unwritable` for a body that is no JSON.
+    """
     status = after(stands.status, step)
     record_type, published = told(step)
     entry = {**stands.body["entry"], **body["entry"], "status": status}
@@ -188,7 +217,7 @@ def step_of(
         campaign=entry["campaign"],
         id=new_id("rec"),
         type=record_type,
-        body=json.dumps({**body, "entry": entry}),
+        body=_encoded({**body, "entry": entry}),
         published=published,
         entry=stands.id,
     )
@@ -213,6 +242,13 @@ def step_of(
         concluded=status not in ("pending", "in_doubt", "awaiting_approval"),
     )
     return record, change
+
+
+def _encoded(body: Body) -> bytes:
+    try:
+        return json.dumps(body)
+    except TypeError as error:  # orjson's own error is one
+        raise Unwritable(f"The journal cannot keep this: {error}. Nothing was written.") from error
 
 
 def uses_of(entry: str, campaign: str, touched: Sequence[Touched]) -> list[ResourceUse]:

@@ -119,7 +119,7 @@ async def forward(
     result, broken = _kept_result(outcome)
     if outcome.is_error:
         taken = intake.failed(call.operation.declaration, call.resources)
-        return Forwarded("fail", result, _with(taken, broken), _told(outcome), time.perf_counter() - began)
+        return Forwarded("fail", result, _with(taken, broken), _told(result), time.perf_counter() - began)
     meta, broken_meta = _keepable(outcome.meta)
     after = None
     if intake.wants_observation(meta, call.operation.declaration, snapshot):
@@ -229,8 +229,10 @@ def _keepable(value: Any) -> tuple[Any, str | None]:
     return value, None
 
 
-def _told(outcome: Outcome) -> str:
-    for part in outcome.result.get("content") or ():
+def _told(result: Any) -> str:
+    """The tool's own words, from what can be kept of its *result*."""
+    content = result.get("content") if isinstance(result, Mapping) else None
+    for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping) and isinstance(part.get("text"), str):
             return f"The tool answered with an error: {part['text'][:500]}"
     return "The tool answered with an error."

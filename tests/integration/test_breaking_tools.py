@@ -11,6 +11,7 @@ import pytest
 from tests.integration.calls_lab import Campaign
 from tests.integration.test_calls import campaign, lab
 from tests.recorder_lab import Client, recorder_lab
+from tests.servers_lab import deals
 
 __all__ = ["campaign", "lab"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -38,6 +39,24 @@ async def test_a_call_whose_result_cannot_be_kept_as_told_is_committed_with_what
     assert answered.status_code == 200, answered.text
     entry = answered.json()["entry"]
     assert (entry["status"], [item["field"] for item in entry["unresolved"]]) == ("committed", [field])
+
+
+async def test_a_call_whose_answer_the_journal_cannot_keep_is_committed_with_a_note_instead(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J7, J11: the call ran, so nobody hears that nothing was written, and a retry by key does not run it again."""
+    await campaign.policy(operations={"deals/quiet": "allow"})
+    campaign.deals.put("d1", stage="open")
+    monkeypatch.setattr(deals, "_version", lambda found: f"v{found['n']}" + "\x00" * (found["n"] > 1))
+    answered = await campaign.call("quiet", {"dealId": "d1", "stage": "won"}, idempotency_key="once")
+    assert answered.status_code == 200, answered.text
+    assert answered.json()["result"]["structuredContent"] == {"dealId": "d1"}
+    entry = await campaign.entry(answered.json()["entry"]["id"])
+    assert (entry["status"], entry["undo"]["kind"], entry["effects"]) == ("committed", "unknown", [])
+    assert [item["field"] for item in entry["unresolved"]] == ["result"]
+    assert "NUL" in entry["unresolved"][0]["reason"] and "could not be kept" in entry["result"]["content"][0]["text"]
+    again = await campaign.call("quiet", {"dealId": "d1", "stage": "won"}, idempotency_key="once")
+    assert (again.status_code, campaign.deals.effects) == (200, 1), again.text
 
 
 @pytest.mark.parametrize(
