@@ -161,8 +161,8 @@ def no_turn() -> Problem:
     return Problem(
         409,
         "no-turn",
-        "No call of this campaign that took effect named a turn (`interaction`), so there is no latest one. Nothing was changed;"
-        " take back a run or single calls by a plan instead (POST …/plans with `run` or `entries`).",
+        "No call of this campaign that took effect named a turn (`interaction`), so there is no latest one. Nothing was "
+        "changed; take back a run or single calls by a plan instead (POST …/plans with `run` or `entries`).",
     )
 
 

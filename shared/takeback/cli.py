@@ -141,7 +141,9 @@ def _points(group: str) -> dict[str, EntryPoint]:
 
 def _as_command(name: str, found: Any) -> Any:
     if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
+        group = typer.main.get_command(found)
+        group.name = name
+        return group
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(name)(found)
     return typer.main.get_command(single)

@@ -126,7 +126,7 @@ class DataFolder:
         if not self._is_held() or not (running := self.path / "services.json").exists():
             raise NothingRuns(
                 f"Nothing runs on {self.path}, and TAKEBACK_POSTGRES_URL is not set. Start it (takeback serve --data "
-                f"{self.path}), or set the variable."
+                f"{self.path}), name another folder with --data, or set the variable."
             )
         return {**settings, **json.loads(running.read_text())}
 

@@ -116,6 +116,12 @@ def test_a_command_without_servers_says_how_to_name_them(data: Path) -> None:
         assert "TAKEBACK_POSTGRES_URL is not set" in error
 
 
+def test_the_help_names_every_command_beside_what_it_does(data: Path) -> None:
+    _, told, _ = takeback("--help")
+    for command in ("serve", "fsck", "manifest", "verify"):
+        assert any(line.strip("│ ").startswith(f"{command} ") for line in told.splitlines()), told
+
+
 def test_what_cannot_be_rebuilt_is_refused_with_the_choices(data: Path) -> None:
     code, _, error = takeback("rebuild", "recorder", "--data", str(data))
     assert code == 2

@@ -59,6 +59,26 @@ def test_verify_without_a_file_or_key_says_what_to_name(tmp_path: Path, key: Pat
     assert "Nothing was verified" in answer.output
 
 
+def test_verify_says_so_where_a_file_holds_no_public_key(tmp_path: Path) -> None:
+    """J13."""
+    readme = tmp_path / "README.md"
+    readme.write_text("# Takeback")
+    answer = RUNNER.invoke(app, ["verify", str(readme), "--key", str(readme)])
+
+    assert answer.exit_code == 2
+    assert f"{readme} is not a PEM public key" in answer.output
+
+
+def test_fsck_on_a_folder_where_nothing_runs_says_how_to_name_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TAKEBACK_POSTGRES_URL", raising=False)
+    answer = RUNNER.invoke(app, ["fsck", "--data", str(tmp_path)])
+
+    assert answer.exit_code == 2
+    assert "name another folder with --data" in answer.output
+
+
 def test_fsck_is_content_with_a_whole_journal_and_names_what_was_changed(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -80,7 +80,11 @@ def key_id(key: Ed25519PublicKey) -> str:
 
 def public_key(path: Path) -> Ed25519PublicKey:
     """The public key in the PEM file *path*; raises ValueError for anything else, OSError when it cannot be read."""
-    key = load_pem_public_key(path.read_bytes())
+    content = path.read_bytes()
+    try:
+        key = load_pem_public_key(content)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ValueError(f"{path} is not a PEM public key") from error
     if not isinstance(key, Ed25519PublicKey):
         raise ValueError(f"{path} holds no Ed25519 public key")
     return key

@@ -217,7 +217,9 @@ def _reason(error: Exception) -> str:
     for mark in ("Python function call failed: ValueError: ", "Python function call failed: "):
         if mark in said:
             return said.split(mark, 1)[1].split(". Check function arguments")[0]
-    return " ".join(line.strip() for line in said.splitlines() if line.strip())[:300] or type(error).__name__
+    return (
+        " ".join(line.strip() for line in said.splitlines() if line.strip())[:300].rstrip(".") or type(error).__name__
+    )
 
 
 def _short(source: str) -> str:

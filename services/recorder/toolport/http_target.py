@@ -11,7 +11,7 @@ from typing import Final
 import httpx
 import httpx2
 
-from recorder.toolport.port import NotSent, ToolRefused
+from recorder.toolport.port import NotSent, ToolRefused, clause
 
 _CONNECT_SECONDS: Final = 5.0
 
@@ -68,7 +68,7 @@ async def pinned_address(target: Target, *, allow_private: bool) -> str:
         async with asyncio.timeout(_CONNECT_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError, UnicodeError) as error:
-        raise NotSent(f"{target.host} has no address: {error}. Nothing was sent.") from error
+        raise NotSent(f"{target.host} has no address: {clause(error)}. Nothing was sent.") from error
     addresses = [str(item[4][0]) for item in found]
     if not allow_private:
         for address in addresses:

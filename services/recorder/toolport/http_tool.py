@@ -28,6 +28,7 @@ from recorder.toolport.port import (
     Preview,
     ToolRefused,
     Unsupported,
+    clause,
     pin_of,
 )
 from takeback.extension import Declared, Observation, UndoAnswer
@@ -131,7 +132,7 @@ class HttpTool:
             }
             content, kind = _body(spec, scope)
         except ExpressionFailed as error:
-            raise ToolRefused(f"The request could not be made: {error}. Nothing was sent.") from error
+            raise ToolRefused(f"The request could not be made: {clause(error)}. Nothing was sent.") from error
         headers = {name: value for name, value in given.items() if name.lower() not in _OWN_HEADERS}
         if kind is not None and "content-type" not in {name.lower() for name in headers}:
             headers["Content-Type"] = kind
@@ -144,7 +145,7 @@ class HttpTool:
                 headers=headers, content=content,
             )  # fmt: skip
         except (httpx.InvalidURL, ValueError, UnicodeError) as error:
-            raise ToolRefused(f"The request could not be made: {error}. Nothing was sent.") from error
+            raise ToolRefused(f"The request could not be made: {clause(error)}. Nothing was sent.") from error
 
     async def _send(self, client: httpx.AsyncClient, request: httpx.Request, deadline: float) -> Outcome:
         try:
@@ -155,11 +156,11 @@ class HttpTool:
                 finally:
                     await response.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise NotSent(f"No connection to {self._target.origin}: {error}. Nothing was sent.") from error
+            raise NotSent(f"No connection to {self._target.origin}: {clause(error)}. Nothing was sent.") from error
         except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:
-            raise ToolRefused(f"The request could not be made: {error}. Nothing was sent.") from error
+            raise ToolRefused(f"The request could not be made: {clause(error)}. Nothing was sent.") from error
         except httpx.HTTPError as error:
-            raise NoAnswer(f"{self._target.origin} gave no answer: {error or type(error).__name__}.") from error
+            raise NoAnswer(f"{self._target.origin} gave no answer: {clause(error) or type(error).__name__}.") from error
         except TimeoutError as error:
             raise NoAnswer(f"{self._target.origin} did not answer in time.") from error
         if content is None:

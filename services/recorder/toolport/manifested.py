@@ -25,6 +25,7 @@ from recorder.toolport.port import (
     Outcome,
     Preview,
     ToolPort,
+    clause,
     pin_of,
 )
 from recorder.toolport.unwinding import Unwinding, token_of
@@ -261,7 +262,7 @@ class ManifestPort:
             return await self._inner.preview(operation, arguments, deadline=deadline)
         prepared = await self.prepare(operation, arguments, deadline=deadline)
         if prepared.failure is not None:
-            raise Unreadable(f"{prepared.failure}. Nothing was sent.")
+            raise Unreadable(f"{clause(prepared.failure)}. Nothing was sent.")
         scope = self._scope(wanted, arguments, prepared.reads, prepared.kept)
         try:
             left = restoring.foretold(wanted, prepared.kept, scope) or []

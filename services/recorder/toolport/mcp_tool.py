@@ -24,6 +24,7 @@ from recorder.toolport.port import (
     ToolPortError,
     ToolRefused,
     Unsupported,
+    clause,
 )
 from takeback.extension import EXTENSION, Observation, UndoAnswer
 
@@ -194,17 +195,17 @@ class McpTool:
                 connection.retire()
                 if sent:
                     raise NoAnswer(
-                        f"The connection to {self._name} broke: {error}. What it did is not known."
+                        f"The connection to {self._name} broke: {clause(error)}. What it did is not known."
                     ) from error
-                raise NotSent(f"No connection to {self._name}: {error}. Nothing was sent.") from error
+                raise NotSent(f"No connection to {self._name}: {clause(error)}. Nothing was sent.") from error
 
     def _meaning(self, error: MCPError, sent: bool, connection: Connection) -> Exception:
         """What is known of a request that ended in *error*."""
         data = error.data if isinstance(error.data, dict) else {}
         if error.code == NOT_SENT:
-            return NotSent(f"{self._name} was not reached, nothing was sent: {error.message}.")
+            return NotSent(f"{self._name} was not reached, nothing was sent: {clause(error.message)}.")
         if error.code == REFUSED or error.code in PROTOCOL_REFUSALS:
-            return ToolRefused(f"{self._name} refused: {error.message}.", data.get("status"))
+            return ToolRefused(f"{self._name} refused: {clause(error.message)}.", data.get("status"))
         if error.code == types.REQUEST_TIMEOUT:
             return self._timed_out(sent)
         if error.code == SESSION_GONE or (error.code == types.CONNECTION_CLOSED and error.message == CLOSED):
@@ -212,8 +213,8 @@ class McpTool:
             if error.code == SESSION_GONE or not sent:
                 return _Gone(error.message)
         if not sent:
-            return NotSent(f"No connection to {self._name}: {error.message}. Nothing was sent.")
-        return NoAnswer(f"{self._name} gave no answer: {error.message}. What it did is not known.")
+            return NotSent(f"No connection to {self._name}: {clause(error.message)}. Nothing was sent.")
+        return NoAnswer(f"{self._name} gave no answer: {clause(error.message)}. What it did is not known.")
 
     def _timed_out(self, sent: bool) -> ToolPortError:
         if sent:

@@ -11,7 +11,7 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from recorder.toolport import answers
-from recorder.toolport.port import Description, NoAnswer, NotSent, Outcome, Preview, ToolRefused, Unsupported
+from recorder.toolport.port import Description, NoAnswer, NotSent, Outcome, Preview, ToolRefused, Unsupported, clause
 from takeback import json
 from takeback.extension import EXTENSION, Observation, UndoAnswer
 
@@ -92,11 +92,11 @@ class NatsTool:
         except NoRespondersError as error:
             raise NotSent(f"Nobody serves {subject}; nothing was done.") from error
         except (ConnectionClosedError, ConnectionDrainingError, MaxPayloadError) as error:
-            raise NotSent(f"Nothing was sent to {subject}: {error}.") from error
+            raise NotSent(f"Nothing was sent to {subject}: {clause(error)}.") from error
         except NatsTimeoutError as error:
             raise NoAnswer(f"{subject} did not answer within {deadline:g} s; what it did is not known.") from error
         except NatsError as error:
-            raise NoAnswer(f"{subject} may have been asked, no answer came: {error}.") from error
+            raise NoAnswer(f"{subject} may have been asked, no answer came: {clause(error)}.") from error
         return _answer(reply.data, subject)
 
 
@@ -113,4 +113,4 @@ def _answer(data: bytes, subject: str) -> Json:
     code, text = (error_object.get("code"), error_object.get("message")) if isinstance(error_object, dict) else (0, "")
     if code in _NOT_RUN:
         raise ToolRefused(f"{subject} refused: {text}")
-    raise NoAnswer(f"{subject} failed: {text}. What it did is not known.")
+    raise NoAnswer(f"{subject} failed: {clause(text)}. What it did is not known.")

@@ -16,8 +16,19 @@ OWN: Final = "(manifest)"
 """Stands where a server would name its undo, observe or preview tool: the port has one, the server does not."""
 
 
+def clause(said: object) -> str:
+    """What somebody *said*, to go on behind it: without the full stops at its end."""
+    return str(said).strip().rstrip(".")
+
+
 class ToolPortError(Exception):
-    """Something stood between the recorder and a tool server. The subclass says what is known of the call."""
+    """Something stood between the recorder and a tool server. The subclass says what is known of the call.
+
+    Inside a longer sentence, ``f"{error}. …"``, it stands without a full stop of its own.
+    """
+
+    def __format__(self, spec: str) -> str:
+        return format(clause(self), spec)
 
 
 class NotSent(ToolPortError):

@@ -15,7 +15,7 @@ from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Branch, Manifest, UndoStep
 from recorder.manifest.states import Target
 from recorder.toolport.looking import Looking, Unreadable
-from recorder.toolport.port import NoAnswer, NotSent, ToolPortError, ToolRefused
+from recorder.toolport.port import NoAnswer, NotSent, ToolPortError, ToolRefused, clause
 from takeback import json
 from takeback.extension import EXTENSION, Remap, UndoAnswer, UndoOffer, read_result
 
@@ -92,7 +92,7 @@ class Unwinding:
             return UndoAnswer(outcome="failed", detail=f"{conflict} {self._sent} earlier steps were done.")
         except (_Failed, ExpressionFailed, Unreadable) as failed:
             done = "Nothing was changed." if self._sent == 0 else f"{self._sent} steps were done before."
-            return UndoAnswer(outcome="failed", detail=f"{failed}. {done}")
+            return UndoAnswer(outcome="failed", detail=f"{clause(failed)}. {done}")
         return await self._verified()
 
     async def _look(self) -> None:

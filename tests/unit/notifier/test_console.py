@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notifier.console import drawing, words
+from notifier.console.desk import environment
 from notifier.console.pages.plans import decision_of, needs_choice, untouched_fields
 from notifier.console.pages.runs import turns_of
 from takeback.errors import Problem
@@ -137,3 +138,31 @@ def test_only_fields_that_nobody_else_changed_are_offered_by_themselves() -> Non
     changed = {"effects": [{"changes": [{"field": "stage"}, {"field": "nextStep"}]}], "effect": None}
     assert untouched_fields(step, changed) == ["stage"]
     assert untouched_fields({"conflict": None}, changed) == []
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "said"),
+    [
+        (None, "Yes, until"),
+        ({"resource": "n://a", "exists": True}, "Yes, until"),
+        ({"resource": "n://a", "failure": "list_tasks: timed out"}, "Perhaps not."),
+    ],
+)
+def test_an_approval_says_why_it_asks_and_promises_no_way_back_from_a_state_nobody_could_read(
+    snapshot: dict[str, Any] | None, said: str
+) -> None:
+    """P6, J4."""
+    entry = {
+        "id": "ent_1", "operation": "set_stage", "agent": "bot", "principal": "pete", "server": "crm", "tier": "high",
+        "undo": {"kind": "compensate", "undoBy": "2026-08-01T12:00:00Z"}, "snapshot": snapshot, "arguments": {},
+    }  # fmt: skip
+    approval = {
+        "id": "apr_1", "status": "denied", "why": ["the policy asks for <it>"], "decidedBy": None, "asked": [],
+    }  # fmt: skip
+    campaign = {"id": "cmp_1", "name": "Acme", "role": "member"}
+    page = environment().get_template("approval.html").render(
+        now=NOW, path="/", told=None, session=None, campaign=campaign, approval=approval, entry=entry, effects=[]
+    )  # fmt: skip
+    assert said in page
+    assert ("list_tasks: timed out" in page) == (said == "Perhaps not.")
+    assert "The policy asks for &lt;it&gt;." in page
