@@ -102,3 +102,11 @@ async def test_the_button_is_there_for_everybody_and_the_server_alone_decides_wh
     await expect(owner.locator("#security li", has_text=str(cast.paladin.player)).first).to_contain_text("tried to")
     row = await (await theatre.stage.game()).creature(cast.scene.adventure, cast.fighter.id)
     assert row["hp"] == cast.fighter.hp - 2
+
+
+async def test_the_screen_of_an_adventure_that_nobody_plays_says_so(console: Console, theatre: Theatre) -> None:
+    """N5: an address with a slip in it is answered in words, not with an empty table."""
+    page = await console.window(None)
+    answer = await page.goto(theatre.screen("ada", "no-such-adventure"))
+    assert answer is not None and answer.status == 404
+    await expect(page.locator("body")).to_contain_text("There is no adventure 'no-such-adventure' at this table.")
