@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from recorder.manifest import expressions, uris
+from recorder.manifest import expressions, shapes, uris
 from recorder.manifest.functions import fingerprint
 from recorder.manifest.model import Branch, Case, Change, Manifest, Operation, Read, Reference, UndoStep
+from recorder.manifest.shapes import Known, unknown
 from recorder.manifest.source import BadManifest, Finding, Place, loaded
 
 _BOUND: Final = re.compile(r"\.(?:map|filter|all|exists|exists_one)\(\s*([A-Za-z_]\w*)\s*,")
@@ -72,11 +73,11 @@ def _crosswise(manifest: Manifest) -> Iterator[tuple[Place, str]]:
     for name, record in manifest.records.items():
         place: Place = ("records", name)
         keys = uris.keys_of(record.uri)
-        known = {"keys"}
+        known: Known = {"keys": shapes.of_keys(record)}
         for index, step in enumerate(record.read):
             at = (*place, "read", index)
             yield from _reading(manifest, at, step, known)
-            known |= {step.id or "value"}
+            known = {**known, step.id or "value": None}
         for attribute in ("exists", "version"):
             source = getattr(record, attribute)
             if source is not None:
@@ -100,42 +101,49 @@ def _case(manifest: Manifest, place: Place, case: Case) -> Iterator[tuple[Place,
         yield (*place, "call"), f"there is no operation {case.call}; there are {_listed(manifest.operations)}"
     doings = [*case.prepare, *case.meanwhile, *case.cleanup]
     sources = expressions.expressions_in([case.arguments, *(doing.arguments for doing in doings)])
-    yield from _names(place, sources, {"scratch"})
+    yield from _names(place, sources, unknown("scratch"))
 
 
 def _operation(manifest: Manifest, place: Place, operation: Operation) -> Iterator[tuple[Place, str]]:
-    yield from _names((*place, "reads"), [operation.reads], {"arguments"})
+    records: Known = {"records": shapes.of_records(manifest, operation.changes)}
+    done = {**unknown("arguments", "reads", "result"), **records}
+    yield from _names((*place, "reads"), [operation.reads], unknown("arguments"))
     if operation.request is not None:
         request = operation.request
         sources = [
             *expressions.expressions_in(request.path.replace("${+", "${")),
             *expressions.expressions_in([request.query, request.headers, request.json_, request.text, request.base64]),
         ]
-        yield from _names((*place, "request"), sources, {"arguments"})
+        yield from _names((*place, "request"), sources, unknown("arguments"))
         if operation.input is None:
             yield (*place, "input"), "it is missing: an operation of a plain HTTP server describes its arguments"
     for index, step in enumerate(operation.before):
-        yield from _reading(manifest, (*place, "before", index), step, {"arguments", "reads"}, checkpoints=True)
+        yield from _reading(manifest, (*place, "before", index), step, unknown("arguments", "reads"), checkpoints=True)
         if step.id is None:
             yield (*place, "before", index), "it has no id, so nothing could name what it found"
     for index, step in enumerate(operation.after):
-        yield from _reading(manifest, (*place, "after", index), step, {"arguments", "reads", "result"})
+        yield from _reading(manifest, (*place, "after", index), step, unknown("arguments", "reads", "result"))
         if step.id is None:
             yield (*place, "after", index), "it has no id, so nothing could name what it found"
-    yield from _names((*place, "fails"), [operation.fails], {"arguments", "reads", "records", "result"})
-    yield from _names((*place, "nothing"), [operation.nothing], {"arguments", "reads", "records", "result"})
+    yield from _names((*place, "fails"), [operation.fails], done)
+    yield from _names((*place, "nothing"), [operation.nothing], done)
     for index, use in enumerate(operation.uses):
-        yield from _reference(manifest, (*place, "uses", index), use, {"arguments", "result"})
+        yield from _reference(manifest, (*place, "uses", index), use, unknown("arguments", "result"))
     names: list[str] = []
     for index, change in enumerate(operation.changes):
         at = (*place, "changes", index)
-        yield from _reference(manifest, at, change, {"arguments", "reads", "records", "result"})
+        yield from _reference(manifest, at, change, done)
         if change.name in names:
             yield at, f"two changes are called {change.name}; give one another name with `as`"
         names.append(change.name)
         if change.new and not _mentions(change, "result") and not (operation.after and _mentions(change, "reads")):
             yield (*at, "new"), "its key does not come from the result, so the record can be read before the call"
-        foretelling = {"arguments", "reads", "records", "before", "keys", "item"}
+        own = shapes.of_change(manifest, change)
+        foretelling = {
+            **unknown("arguments", "reads"),
+            **records,
+            **{name: own[name] for name in ("before", "keys", "item")},
+        }
         yield from _names((*at, "leaves"), expressions.expressions_in(change.leaves), foretelling)
         if change.foretells and change.new:
             yield (*at, "leaves"), "a record whose key comes from the result is not known before it"
@@ -144,21 +152,24 @@ def _operation(manifest: Manifest, place: Place, operation: Operation) -> Iterat
                 at,
                 "its key comes from the result: say `new: true`, or take the key from the arguments or the pre-state",
             )
-        yield from _branches(manifest, (*at, "undo"), change.undo or [], [change])
-    yield from _branches(manifest, (*place, "undo"), operation.undo or [], operation.changes)
+        yield from _branches(manifest, (*at, "undo"), change.undo or [], [change], operation.changes)
+    yield from _branches(manifest, (*place, "undo"), operation.undo or [], operation.changes, operation.changes)
 
 
 def _branches(
-    manifest: Manifest, place: Place, branches: list[Branch], changes: list[Change]
+    manifest: Manifest, place: Place, branches: list[Branch], changes: list[Change], every: list[Change]
 ) -> Iterator[tuple[Place, str]]:
-    known = {"arguments", "reads", "records", "result"} | ({"before", "after", "keys", "item"} if changes else set())
+    late = unknown("now", "wanted", "fields", "steps")
+    own = shapes.of_change(manifest, changes[0]) if changes else {}
+    known = {**unknown("arguments", "reads", "result"), "records": shapes.of_records(manifest, every)}
+    known |= {name: shape for name, shape in own.items() if name not in late}
     for index, branch in enumerate(branches):
         at = (*place, index)
         said = [*branch.losses, branch.why or "", *branch.side_effects]
         yield from _names(at, [branch.when, *expressions.expressions_in(said)], known)
         if index < len(branches) - 1 and branch.when == "true":
             yield at, "what stands behind it is never reached: only the last way back has no `when`"
-        here = known | {"now", "wanted", "fields", "steps"}
+        here = {**late, **known, **own}
         for number, step in enumerate(branch.steps):
             yield from _undo_step(manifest, (*at, "steps", number), step, here)
         for name, becomes in branch.becomes.items():
@@ -169,11 +180,12 @@ def _branches(
                 keys = uris.keys_of(manifest.records[change.record].uri)
                 if set(becomes) != set(keys):
                     yield (*at, "becomes", name), f"the keys of {change.record} are {_listed(keys)}"
-            yield from _names((*at, "becomes", name), expressions.expressions_in(becomes), here)
+            its_own = {} if change is None else shapes.of_change(manifest, change)
+            yield from _names((*at, "becomes", name), expressions.expressions_in(becomes), {**here, **its_own})
 
 
-def _undo_step(manifest: Manifest, place: Place, step: UndoStep, known: set[str]) -> Iterator[tuple[Place, str]]:
-    inner = known | ({"item"} if step.each is not None else set())
+def _undo_step(manifest: Manifest, place: Place, step: UndoStep, known: Known) -> Iterator[tuple[Place, str]]:
+    inner = {**known, **(unknown("item") if step.each is not None else {})}
     yield from _names((*place, "when"), [step.when], inner)
     if step.each is not None:
         yield from _names((*place, "each"), [step.each], known)
@@ -181,7 +193,7 @@ def _undo_step(manifest: Manifest, place: Place, step: UndoStep, known: set[str]
     for attribute in ("fails", "conflict", "value"):
         source = getattr(step, attribute)
         if source is not None:
-            yield from _names((*place, attribute), [source], inner | {"result"})
+            yield from _names((*place, attribute), [source], {**inner, "result": None})
     called = manifest.operations.get(step.call)
     if step.server is None and step.reads and called is not None and not called.only_reads:
         yield (*place, "call"), f"{step.call} is no read"
@@ -192,14 +204,14 @@ def _undo_step(manifest: Manifest, place: Place, step: UndoStep, known: set[str]
 
 
 def _reading(
-    manifest: Manifest, place: Place, step: Read, known: set[str], *, checkpoints: bool = False
+    manifest: Manifest, place: Place, step: Read, known: Known, *, checkpoints: bool = False
 ) -> Iterator[tuple[Place, str]]:
     yield from _names((*place, "when"), [step.when], known)
     yield from _names((*place, "arguments"), expressions.expressions_in(step.arguments), known)
     for attribute in ("absent", "fails", "value"):
         source = getattr(step, attribute)
         if source is not None:
-            yield from _names((*place, attribute), [source], known | {"result"})
+            yield from _names((*place, attribute), [source], {**known, "result": None})
     called = manifest.operations.get(step.call)
     if not checkpoints and step.server is None and called is not None and not called.only_reads:
         yield (*place, "call"), f"{step.call} is no read (`reads: true`): looking at a record must not change it"
@@ -207,15 +219,15 @@ def _reading(
         yield from _paging(place, step.pages, known)
 
 
-def _paging(place: Place, pages: Any, known: set[str]) -> Iterator[tuple[Place, str]]:
-    here = known | {"result"}
+def _paging(place: Place, pages: Any, known: Known) -> Iterator[tuple[Place, str]]:
+    here = {**known, "result": None}
     yield from _names((*place, "pages", "items"), [pages.items], here)
     yield from _names((*place, "pages", "more"), [pages.more], here)
     yield from _names((*place, "pages", "next"), expressions.expressions_in(pages.next), here)
 
 
 def _reference(
-    manifest: Manifest, place: Place, reference: Reference | Change, known: set[str]
+    manifest: Manifest, place: Place, reference: Reference | Change, known: Known
 ) -> Iterator[tuple[Place, str]]:
     record = manifest.records.get(reference.record)
     if record is None:
@@ -224,15 +236,18 @@ def _reference(
         yield (*place, "keys"), f"the keys of {reference.record} are {_listed(uris.keys_of(record.uri))}"
     if reference.each is not None:
         yield from _names((*place, "each"), [reference.each], known)
-    inner = known | ({"item"} if reference.each is not None else set())
+    inner = {**known, **(unknown("item") if reference.each is not None else {})}
     yield from _names((*place, "keys"), expressions.expressions_in(reference.keys), inner)
 
 
-def _names(place: Place, sources: Iterable[str], known: set[str]) -> Iterator[tuple[Place, str]]:
+def _names(place: Place, sources: Iterable[str], known: Known) -> Iterator[tuple[Place, str]]:
     for source in sources:
-        unknown = sorted(expressions.names_in(source) - known - set(_BOUND.findall(source)))
-        if unknown:
-            yield place, f"{source}: there is no {', '.join(unknown)} here; there are {_listed(known)}"
+        bound = set(_BOUND.findall(source))
+        missing = sorted(expressions.names_in(source) - set(known) - bound)
+        if missing:
+            yield place, f"{source}: there is no {', '.join(missing)} here; there are {_listed(known)}"
+        for reason in dict.fromkeys(shapes.misnamed(source, known, bound)):
+            yield place, f"{source}: {reason}"
 
 
 def _mentions(change: Change, name: str) -> bool:
@@ -262,11 +277,11 @@ def _fitting(manifest: Manifest, tools: Mapping[str, Mapping[str, Any]], http: b
         properties = schema.get("properties")
         if isinstance(properties, Mapping) and schema.get("additionalProperties") is not True:
             given = set(step.arguments) | set(step.pages.next if step.pages is not None else ())
-            unknown = sorted(given - set(properties))
-            if unknown:
+            others = sorted(given - set(properties))
+            if others:
                 yield (
                     (*place, "arguments"),
-                    f"{step.call} takes no {', '.join(unknown)}; it takes {_listed(properties)}",
+                    f"{step.call} takes no {', '.join(others)}; it takes {_listed(properties)}",
                 )
         missing = sorted(set(schema.get("required") or ()) - set(step.arguments))
         if missing:

@@ -42,6 +42,12 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
+def _duration(value: Any) -> Any:
+    if not isinstance(value, timedelta) and not (isinstance(value, str) and value.startswith("P")):
+        raise ValueError(f"{value!r:.40} is no ISO 8601 duration, which begins with P, as in P7D or PT1H")
+    return value
+
+
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
 """A name that expressions can use."""
 Tool = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -51,7 +57,7 @@ Template = Annotated[Any, AfterValidator(_template)]
 """JSON with ``${expression}`` inside its text."""
 TemplateText = Annotated[str, AfterValidator(_template)]
 Templates = dict[str, Template]
-Window = Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=36_525))]
+Window = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0), le=timedelta(days=36_525))]
 
 
 class Part(BaseModel):

@@ -61,12 +61,41 @@ def test_a_manifest_in_order_is_the_same_from_yaml_and_json_and_has_one_hash(tex
         ("  read_note: {reads: true}\n", "  write_note: {reads: true}\n", 9, "twice"),
         ("n://note/{path}", "note", 4, "no scheme"),
         ("reads: true", "reads: true, tier: [", 8, "no YAML"),
+        ("${keys.path}\"}, value", "${keys.pathh}\"}, value", 5, "there is no pathh in keys; there are path"),
+        ("path: \"${keys.path}\", text", "path: \"${keys.id}\", text", 13, "there is no id in keys; there are path"),
+        ("${wanted.text}", "${wanted.txet}", 13, "there is no txet in wanted; there are text"),
+        ("${wanted.text}", "${before.fields.txet.trim()}", 13, "there is no txet in before.fields; there are text"),
+        ("${wanted.text}", "${records.note.now.fields.txet}", 13, "there is no txet in records.note.now.fields"),
+        ("${wanted.text}", "${records.nota.before.version}", 13, "there is no nota in records; there are note"),
+        ("when: before.exists", "when: before.exist", 12, "there is no exist in before"),
+        ("  write_note:\n", "  write_note:\n    window: 7\n", 10, "7 is no ISO 8601 duration"),
+        ("  write_note:\n", "  write_note:\n    window: 1:00:00\n", 10, "is no ISO 8601 duration, which begins with P"),
+        ("  write_note:\n", "  write_note:\n    window: \"01:00:00\"\n", 10, "'01:00:00' is no ISO 8601 duration"),
     ],
 )  # fmt: skip
 def test_a_finding_names_its_line_and_the_reason(was: str, is_: str, line: int, reason: str) -> None:
     assert was in GOOD
     found = findings(GOOD.replace(was, is_, 1))
     assert any(at == line and reason in f"{where} {said}" for at, where, said in found), found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "${wanted.text + 'keys.nowhere'}",
+        "${has(wanted.txet) ? 'a' : wanted.text}",
+        "${[wanted].map(keys, keys.nowhere)[0]}",
+        "${arguments.anything.at.all}",
+        "${keys.path.startsWith('/') ? wanted.text : ''}",
+    ],
+)
+def test_what_may_be_there_is_no_finding(text: str) -> None:
+    assert read_manifest(GOOD.replace("${wanted.text}", text)).manifest is not None
+
+
+def test_computed_fields_may_have_any_name() -> None:
+    computed = GOOD.replace('{text: "${value}"}', "\"${{'text': value}}\"").replace("wanted.text", "wanted.whatever")
+    assert read_manifest(computed).manifest is not None
 
 
 def test_a_write_without_a_way_back_and_a_way_back_without_a_record_are_refused() -> None:
