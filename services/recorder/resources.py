@@ -13,6 +13,7 @@ from mcp.shared.uri_template import UriTemplate
 from takeback.extension import Declared
 from takeback.messages.campaign import Serialize
 from takeback.messages.entry import Unresolved
+from takeback.resource_names import plain
 
 LONGEST: Final = 1500
 """Characters of a resource that the journal can index and that a server may have to read back."""
@@ -70,7 +71,7 @@ def _expanded(
     parsed = _parsed(template)
     values: dict[str, str] = {}
     for variable in parsed.variable_names:
-        text = _plain(arguments.get(variable))
+        text = plain(arguments.get(variable))
         if not text:
             unresolved.append(Unresolved(field=name, reason=f"the argument {variable} has no plain value"))
             return None
@@ -80,12 +81,6 @@ def _expanded(
         unresolved.append(Unresolved(field=name, reason=f"the resource is longer than {LONGEST} characters"))
         return None
     return expanded
-
-
-def _plain(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, str | int) else None
 
 
 @lru_cache(maxsize=4096)

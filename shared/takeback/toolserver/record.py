@@ -14,7 +14,8 @@ from mcp.shared.uri_template import UriTemplate
 from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import to_jsonable_python
 
-from takeback import extension, json
+from takeback import json
+from takeback.resource_names import expand
 from takeback.toolserver.binding import Bound
 
 Tx: TypeAlias = "Connection[Any] | PoolConnectionProxy[Any]"
@@ -95,7 +96,7 @@ class Record:
 
         Raises `ValueError` where an id is not a plain value.
         """
-        resource = extension.expand(self.template, to_jsonable_python(ids))
+        resource = expand(self.template, to_jsonable_python(ids))
         if resource is None:
             raise ValueError(f"{self.template} needs a plain, non-empty value for each of {self.variables}, not {ids}")
         return resource
