@@ -8,7 +8,7 @@ from pathlib import Path
 
 import uvloop
 
-from tests.bench import calls, console, door, reminders, reversals
+from tests.bench import calls, console, door, reminders, reversals, streams
 
 
 async def main(seconds: float) -> None:
@@ -22,6 +22,7 @@ async def main(seconds: float) -> None:
         await door.measure(path / "door", seconds / 2)
         print("The whole stack")
         await reversals.measure(path / "stack")
+        await streams.measure(path / "streams")
         print(f"Reminders with {reminders.OPEN:,} windows open")
         await reminders.measure(path / "reminders")
         print(f"The console on a run of {console.ENTRIES:,} entries")

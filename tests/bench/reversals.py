@@ -30,6 +30,7 @@ async def measure(folder: Path) -> None:
 
 
 async def add_adventure(folder: DataFolder) -> None:
+    """Lay out the adventure that the calls are about, past every service of ours."""
     """An adventure for the game's tools to write into."""
     urls = folder.urls()
     assert urls is not None
