@@ -223,6 +223,28 @@ async def test_a_record_that_a_teammate_made_anew_at_the_same_version_is_a_confl
     assert await lab.doc("n1") == ("teammate", "long work")
 
 
+async def test_other_content_at_the_expected_version_is_a_conflict_before_anything_is_sent(lab: Lab) -> None:
+    """G8: a server that uses version numbers again, or whose record was made anew, is not asked to write over it."""
+    entry = await lab.call("edit", doc_id="d1", title="agent")
+    plan = await lab.propose(entry)
+    await lab.tables.execute("update docs set title = 'teammate' where id = 'd1'")
+    await lab.approve(plan)
+    record = await lab.record(plan)
+    assert outcomes(record) == {entry: "conflict"}
+    assert "at the expected version with other content (title)" in record["receipts"][0]["detail"]
+    assert (lab.office.undone, await lab.doc("d1")) == ([], ("teammate", "body"))
+
+
+async def test_other_content_that_a_person_said_to_go_over_is_no_conflict_for_the_recorder(lab: Lab) -> None:
+    """G8: an override binds to the version that was shown."""
+    entry = await lab.call("edit", doc_id="d1", title="agent")
+    plan = await lab.propose(entry)
+    await lab.tables.execute("update docs set title = 'teammate' where id = 'd1'")
+    await lab.approve(plan, override=[entry])
+    await lab.record(plan)
+    assert len(lab.office.undone) == 1
+
+
 async def test_a_conflict_that_the_plan_shows_is_not_gone_over_at_the_same_version(lab: Lab) -> None:
     """G5, G8: only an override goes over it; nothing is sent."""
     entry = await lab.call("edit", doc_id="d1", title="agent")

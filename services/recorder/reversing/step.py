@@ -27,7 +27,8 @@ from recorder.reversing.outcome import Judgement, Part
 from recorder.reversing.receipts import Word, plain_receipt, receipt_of
 from recorder.reversing.remaps import current_names
 from recorder.reversing.reversal import Reversal
-from recorder.reversing.work import Expected, Settled, effects_of, expected_versions, verdict
+from recorder.reversing.sealing import secret_fields
+from recorder.reversing.work import Expected, Settled, effects_of, expected_versions, rewritten, verdict
 from recorder.serial import Serial
 from takeback.auth import Caller
 from takeback.auth import Kind as CallerKind
@@ -158,10 +159,12 @@ class Stepping:
             return await self._settled(reversal, ready.entry, Settled("failed", detail), ready.word)
         before = {name: look.observation for name, look in seen.items() if look.observation is not None}
         moved = [name for name, look in before.items() if not ready.expected[name].met_by(look.version)]
-        # Versions come by twice where a record is made anew: what the plan saw of the fields counts, too.
+        # Versions come by twice where a record is made anew: what the plan saw of the fields counts, and what they hold now.
         foreseen = step.conflict is not None and bool(step.conflict.fields) and not reversal.decided.forced(step)
-        if moved or foreseen:
-            return await self._conflict(reversal, ready, before, moved)
+        secret = secret_fields(ready.stored.entry.get("effects") or [])
+        other = rewritten(reversal.decided, step, ready.entry, reversal.left, before, secret)
+        if moved or foreseen or other:
+            return await self._conflict(reversal, ready, before, moved, other)
         fields = reversal.decided.fields.get(step.entry)
         first = next(iter(ready.expected.values()), Expected(None, any_version=True))
         primary = before.get(next(iter(ready.expected), ""))
@@ -288,13 +291,24 @@ class Stepping:
         return None if id_ is None else await self._reader.entry(id_)
 
     async def _conflict(
-        self, reversal: Reversal, ready: Ready, before: Mapping[str, Observation], moved: list[str]
+        self,
+        reversal: Reversal,
+        ready: Ready,
+        before: Mapping[str, Observation],
+        moved: list[str],
+        other: Mapping[str, list[str]],
     ) -> Receipt:
         if moved:
             name = moved[0]
             detail = (
                 f"{name} stands at version {before[name].version}, expected was {ready.expected[name].version}: somebody"
                 " changed it since. Nothing was changed."
+            )
+        elif other:
+            name = next(iter(other))
+            detail = (
+                f"{name} stands at the expected version with other content ({', '.join(other[name])[:200]}): somebody changed"
+                " it since. Nothing was changed."
             )
         else:
             detail = "The plan shows fields that somebody changed since, and no override goes over them. Nothing was changed."

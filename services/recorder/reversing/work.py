@@ -6,12 +6,15 @@ had to go first and did not go through, taken back already, not asked for by a p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
+from takeback import json
+from takeback.extension import Observation
 from takeback.messages.entry import Effect, Entry, Undo
 from takeback.messages.plan import Plan, Step, StepOutcome
 
@@ -174,6 +177,44 @@ def expected_versions(
         else:
             expected[resource] = Expected((entry.undo.if_versions or {}).get(effect.resource, effect.version))
     return expected
+
+
+def rewritten(
+    decided: Decided,
+    step: Step,
+    entry: Entry,
+    left: Left,
+    seen: Mapping[str, Observation],
+    secret: Collection[str],
+) -> dict[str, list[str]]:
+    """For each record of *step*, the fields that no longer hold what the call wrote, though its version is the expected one.
+
+    Versions come by twice where a record is made anew. Nothing is said of a record that another reversal or a step of the
+    same plan may have changed, nor of fields that may change or are secret: those are not as the call wrote them anyway.
+    """
+    if decided.forced(step) or step.conflict is not None or step.expects is not None:
+        return {}
+    effects = effects_of(entry)
+    once = [name for name, times in Counter(effect.resource for effect in effects).items() if times == 1]
+    found: dict[str, list[str]] = {}
+    for effect in effects:
+        name = effect.resource
+        look = seen.get(name) if name is not None and name in once else None
+        if name is None or look is None or name in left.now or name in left.before:
+            continue
+        if look.exists is None or (look.exists and look.fields is None) or look.version != effect.version:
+            continue
+        now = look.fields or {}
+        differing = [
+            change.field
+            for change in effect.changes
+            if change.field not in effect.may_change
+            and change.field not in secret
+            and json.dumps(now.get(change.field)) != json.dumps(change.new)
+        ]
+        if differing:
+            found[name] = differing
+    return found
 
 
 def resources_of(plan: Plan, entries: Mapping[str, Entry], leave_out: frozenset[str]) -> list[str]:
