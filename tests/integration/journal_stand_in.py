@@ -145,8 +145,8 @@ class JournalStandIn:
         """Takes every step back that was not left out, once `reverses` is set."""
         if self.reverses is not None:
             await self.reverses.wait()
-        proposed = next(e for e in self.streams[campaign] if e["data"].get("plan", {}).get("id") == decided["plan"])
-        plan = Plan.model_validate(proposed["data"]["plan"])
+        proposals = [e["data"] for e in self.streams[campaign] if e["type"] == f"{TYPE_PREFIX}plan.proposed"]
+        plan = Plan.model_validate(next(of["plan"] for of in proposals if of["plan"]["id"] == decided["plan"]))
         receipts = []
         for step in plan.steps:
             entry = self.latest(step.entry)
