@@ -203,17 +203,24 @@ class Hub:
             tail.wake()
 
 
+_HIDDEN_FROM_AGENTS: dict[str, dict[str, str | None]] = {
+    "member.changed": {"email": None},
+    "approval.requested": {"why": "A person has to agree."},
+}
+"""Members of an event's data that an agent reads something else in."""
+
+
 def seen_by(fed: Fed, caller: Caller) -> Fed | None:
-    """*fed* as *caller* may see it: an agent sees no policy (P10) and nobody's address."""
+    """*fed* as *caller* may see it: an agent sees no policy, nor why a person is asked (P10), and nobody's address."""
     if caller.kind != "agent":
         return fed
     if fed.type == "policy.changed":
         return None
-    if fed.type == "member.changed":
-        event = json.loads(fed.event)
-        event["data"]["email"] = None
-        return Fed(fed.seq, fed.type, json.dumps(event))
-    return fed
+    if (hidden := _HIDDEN_FROM_AGENTS.get(fed.type)) is None:
+        return fed
+    event = json.loads(fed.event)
+    event["data"] |= hidden
+    return Fed(fed.seq, fed.type, json.dumps(event))
 
 
 class _Tail:
