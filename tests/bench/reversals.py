@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 
 import asyncpg
 
-from examples.client import Caller
+from examples.client import Answer, Caller
 from examples.opening import read_notes
 from takeback.data_folder import DataFolder
 from takeback.database import driver_url
@@ -55,6 +56,10 @@ async def _approve_to_reverted(folder: DataFolder, url: str, campaign: str) -> N
             began = time.perf_counter()
             decided = {"decision": "approve", "digest": plan["digest"]}
             await owner.post(f"/v1/plans/{plan['id']}/decision", decided)
-            await heard.first("broadcast.interaction_reverted", lambda data, e=entry: data["invocationId"] == e)
+            await heard.first("broadcast.interaction_reverted", partial(_is_about, entry))
             times.append((time.perf_counter() - began) * 1e3)
     print(f"approve to interaction_reverted at a client: median {statistics.median(times):.1f} ms of {TIMES}")
+
+
+def _is_about(entry: str, data: Answer) -> bool:
+    return bool(data["invocationId"] == entry)
