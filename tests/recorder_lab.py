@@ -125,6 +125,7 @@ def lab_environ(postgres_url: str, nats_url: str, redis_url: str, folder: Path, 
         "TAKEBACK_SWEEP_SECONDS": "0.1",
         "TAKEBACK_LOCK_WAIT_SECONDS": "8",
         "TAKEBACK_PIN_CHECK_SECONDS": "0.05",
+        "TAKEBACK_HTTP_ALLOW_PRIVATE": "1",
         **more,
     }
 

@@ -94,7 +94,9 @@ def _tools(config: dict[str, Any]) -> dict[str, Any]:
     from takeback.cli import run  # noqa: PLC0415
 
     async def ask() -> dict[str, Any]:
-        port = await open_port(config, Client(), {**os.environ, "TAKEBACK_ALLOW_COMMANDS": "1"})
+        port = await open_port(
+            config, Client(), {**os.environ, "TAKEBACK_ALLOW_COMMANDS": "1", "TAKEBACK_HTTP_ALLOW_PRIVATE": "1"}
+        )
         try:
             described = await port.describe(deadline=_SECONDS)
         finally:

@@ -23,6 +23,8 @@ class Settings(ServiceSettings):
     """Whether calendars' feeds of absences may be at addresses of this machine and its network."""
     public_url: str = ""
     """Where people reach the console, for the links that MCP clients show; empty: where the client reached the recorder."""
+    http_allow_private: bool = False
+    """1: tool servers with a URL (MCP and plain HTTP) may be at addresses of this machine and its network."""
     allow_commands: bool = False
     """Whether a campaign's owner may register a tool server as a command to start (MCP over stdio)."""
     server_admins: str = ""

@@ -145,6 +145,7 @@ async def _door(folder: Path, tool: str, stack: AsyncExitStack) -> _Way:
         "TAKEBACK_NATS_URL": nats.url,
         "TAKEBACK_REDIS_URL": valkey.url,
         "TAKEBACK_KEYS_DIR": str(keys),
+        "TAKEBACK_HTTP_ALLOW_PRIVATE": "1",
         "TAKEBACK_POSTGRES_URL": service_url(postgres.url, "recorder", passwords),
     }
     recorder = await stack.enter_async_context(TakebackProcess("serve", "recorder", "--port", "0", environ=environ))

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DEAL = "crm://acme/deal/D-881"
 SECRET = "s3cret"
-ENVIRON = {"TAKEBACK_SECRET_CRM": SECRET, "TAKEBACK_ALLOW_COMMANDS": "1"}
+ENVIRON = {"TAKEBACK_SECRET_CRM": SECRET, "TAKEBACK_ALLOW_COMMANDS": "1", "TAKEBACK_HTTP_ALLOW_PRIVATE": "1"}
 
 
 @asynccontextmanager

@@ -19,7 +19,8 @@ from nats.aio.client import Client as Nats
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, Unsupported, open_port
+from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, Unsupported, mcp_http, open_port
+from recorder.toolport.http_target import Target
 from takeback.extension import EXTENSION, read_definition
 from tests.contract.test_toolport import DEAL, ENVIRON, SECRET, call, http
 from tests.crm_server import ROWS, SCHEMA, build
@@ -111,13 +112,46 @@ async def test_without_its_secret_the_server_refuses_and_the_secret_is_in_no_err
     """J16: the agent cannot go round the recorder."""
     async with http(build(pool).http_app(secret=SECRET)) as url:
         for headers, environ in (({}, {}), (HEADERS, {"TAKEBACK_SECRET_CRM": "wrong-one"})):
-            port = await mcp_port(url, headers, environ)
+            port = await mcp_port(url, headers, {**environ, "TAKEBACK_HTTP_ALLOW_PRIVATE": "1"})
             with pytest.raises(ToolRefused) as refused:
                 await call(port, "charge", accountId=1, amount=1)
             assert refused.value.status == 401
             assert "wrong-one" not in f"{refused.value!r} {refused.value.__cause__!r}"
             await port.close()
     assert await pool.fetchval("select balance from accounts") == 100
+
+
+async def test_a_private_address_is_refused_unless_the_recorder_allows_it(pool: asyncpg.Pool) -> None:
+    """J16: whoever registers a tool server does not reach what only the recorder can reach."""
+    async with http(build(pool).http_app(secret=SECRET)) as url:
+        port = await mcp_port(url, {}, {})
+        with pytest.raises(ToolRefused, match="TAKEBACK_HTTP_ALLOW_PRIVATE"):
+            await port.describe(deadline=10)
+        with pytest.raises(ToolRefused, match="a private address"):
+            await call(port, "charge", accountId=1, amount=1)
+        await port.close()
+    assert await pool.fetchval("select balance from accounts") == 100
+
+
+async def test_a_name_is_looked_up_once_and_its_address_kept(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J16: a name that was public when it was checked is not followed to a private address."""
+    asked: list[str] = []
+
+    async def looked_up(target: Target, *, allow_private: bool) -> str:
+        assert not allow_private
+        asked.append(target.host)
+        return "127.0.0.1"
+
+    monkeypatch.setattr(mcp_http, "pinned_address", looked_up)
+    async with http(build(pool).http_app(secret=SECRET)) as url:
+        port = await mcp_port(url.replace("127.0.0.1", "tools.example"), HEADERS, {"TAKEBACK_SECRET_CRM": SECRET})
+        described = await port.describe(deadline=10)
+        assert (await call(port, "charge", accountId=1, amount=1)).is_error is False
+        await port.close()
+    assert described.operations
+    assert asked == ["tools.example"]
 
 
 async def test_a_secret_may_only_come_from_variables_that_are_meant_for_it() -> None:

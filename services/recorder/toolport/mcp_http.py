@@ -13,7 +13,9 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from recorder.toolport import secrets
+from recorder.toolport.http_target import Target, pinned_address
 from recorder.toolport.mcp_codes import FAILED, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
+from recorder.toolport.port import NotSent, ToolRefused
 from takeback import json
 
 _CONNECT_SECONDS = 5.0
@@ -27,12 +29,18 @@ _SESSION_HEADER = "mcp-session-id"
 def http_transport(
     url: str, headers: Mapping[str, str], environ: Mapping[str, str]
 ) -> Callable[[], AbstractAsyncContextManager[TransportStreams]]:
-    """Opens connections to *url*. Secrets in *headers* are read anew for each request, so a rotated one is used."""
+    """Opens connections to *url*. Secrets in *headers* are read anew for each request, so a rotated one is used.
+
+    Without ``TAKEBACK_HTTP_ALLOW_PRIVATE=1`` only to a public address, looked up once for each connection.
+    """
+    allow_private = environ.get("TAKEBACK_HTTP_ALLOW_PRIVATE") == "1"
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[TransportStreams]:
         limits = httpx2.Limits(max_connections=200, max_keepalive_connections=100)
-        inner = httpx2.AsyncHTTPTransport(verify=_trusted(), limits=limits)
+        inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(verify=_trusted(), limits=limits)
+        if not allow_private:
+            inner = _PublicOnly(inner)
         # The caller's deadline ends a request, not a pause between two bytes.
         timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         transport = _OneByOne(inner, headers, environ)
@@ -51,6 +59,36 @@ def _trusted() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
+class _PublicOnly(httpx2.AsyncBaseTransport):
+    """Sends to the one public address that the host of the first request had; certificate and Host stay the host's."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self._pinned: tuple[str, str] | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises `NotSent` and `ToolRefused`, see `pinned_address`."""
+        url = request.url
+        if self._pinned is None:
+            port = url.port or (443 if url.scheme == "https" else 80)
+            target = Target(url.scheme, url.host, port, url.path)
+            self._pinned = url.host, await pinned_address(target, allow_private=False)
+        host, address = self._pinned
+        if url.host != host:
+            raise ToolRefused(f"{url.host} is not the registered server. Nothing was sent.")
+        pinned = httpx2.Request(
+            request.method,
+            url.copy_with(host=address),
+            headers=request.headers,
+            stream=request.stream,
+            extensions={**request.extensions, "sni_hostname": host},
+        )
+        return await self._inner.handle_async_request(pinned)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
 class _OneByOne(httpx2.AsyncBaseTransport):
     """Turns what goes wrong with one request into a JSON-RPC error for that request.
 
@@ -59,7 +97,7 @@ class _OneByOne(httpx2.AsyncBaseTransport):
     """
 
     def __init__(
-        self, inner: httpx2.AsyncHTTPTransport, headers: Mapping[str, str], environ: Mapping[str, str]
+        self, inner: httpx2.AsyncBaseTransport, headers: Mapping[str, str], environ: Mapping[str, str]
     ) -> None:
         self._inner = inner
         self._headers = headers
@@ -72,6 +110,10 @@ class _OneByOne(httpx2.AsyncBaseTransport):
             return _failure(REFUSED, str(error))
         try:
             response = await self._inner.handle_async_request(request)
+        except ToolRefused as error:
+            return _failure(REFUSED, str(error))
+        except NotSent as error:
+            return _failure(NOT_SENT, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
             return _failure(NOT_SENT, f"no connection to {_origin(request)}: {error or type(error).__name__}")
         except httpx2.TransportError as error:
