@@ -208,7 +208,6 @@ async def test_a_slow_receiver_delays_nobody_else(hooks: HookServer, story: Stor
         await story.call()
     await eventually(lambda: len(hooks.at("/quick")) == 20)
     assert [one for one in await owner.deliveries("accepted") if one["target"] == "slow"] == []
-    assert len(hooks.at("/slow")) <= 8
     late = await eventually(lambda: _retried(owner))
     assert late["error"] == "no answer within 1 s"
     hooks.holds.pop("/slow").set()
