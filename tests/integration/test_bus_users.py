@@ -61,6 +61,7 @@ async def test_a_subscriber_only_hears_and_a_tool_server_only_answers(users: Bus
     heard = await subscriber.subscribe("takeback.>")
     await subscriber.flush()
     await owner.publish("takeback.cmp_1.run.opened", b"{}")
+    await owner.flush()
     assert (await heard.next_msg(timeout=5)).data == b"{}"
     await tools.subscribe("tools.table.call", queue="table", cb=serve_tool)
     await tools.flush()
