@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from email.message import Message
 from pathlib import Path
 from typing import Any, Self
 from urllib.request import urlopen
@@ -168,12 +169,12 @@ class Deployment:
         )
 
     async def delivered(self, to: str, about: str) -> list[str]:
-        """The subjects of the letters to *to*, once one has come whose subject holds *about*."""
+        """The subjects of the letters to *to*, once one has come that holds *about*, in its subject or its plain text."""
         async with asyncio.timeout(10):
             while True:
-                subjects = [str(letter["Subject"]) for letter in letters(self._folder / "mail", to)]
-                if any(about in subject for subject in subjects):
-                    return subjects
+                came = letters(self._folder / "mail", to)
+                if any(about in str(letter["Subject"]) or about in _plain_text(letter) for letter in came):
+                    return [str(letter["Subject"]) for letter in came]
                 await asyncio.sleep(0.05)
 
     def _spawn(self, said: ComposeService) -> None:
@@ -243,3 +244,10 @@ def _answers(url: str) -> bool:
             return answer.status == 200
     except OSError:
         return False
+
+
+def _plain_text(letter: Message) -> str:
+    """What a reader without HTML sees, its line breaks read as blanks."""
+    parts = [part for part in letter.walk() if part.get_content_type() == "text/plain"]
+    texts = [bytes(part.get_payload(decode=True) or b"").decode() for part in parts]
+    return " ".join(" ".join(texts).split())

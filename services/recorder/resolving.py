@@ -14,10 +14,11 @@ import jsonschema_rs
 from recorder.campaigns import Campaigns, CampaignSettings
 from recorder.group_reader import GroupReader
 from recorder.journal import Idempotency
+from recorder.pinning import PinnedOperation
 from recorder.policy import Question
 from recorder.resources import Resources, serial_key_of
 from recorder.runs import RUN, RunRow, Runs
-from recorder.servers import PinnedOperation, Servers
+from recorder.servers import Servers
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import Problem, invalid

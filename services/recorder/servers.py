@@ -26,8 +26,6 @@ from takeback.extension import read_definition
 from takeback.ids import is_valid_id, new_id
 from takeback.messages import campaign as messages
 
-__all__ = ["PinnedOperation", "Servers"]
-
 log = structlog.get_logger()
 DESCRIBE_SECONDS = 10.0
 

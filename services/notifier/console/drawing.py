@@ -73,12 +73,6 @@ def graph(entries: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, Any
     )
 
 
-def widths(values: Sequence[float], most: float | None = None) -> list[float]:
-    """Bars from 0 to 100, the longest one for *most* or for the largest value."""
-    top = most if most is not None else max(values, default=0)
-    return [round(100 * value / top, 2) if top else 0.0 for value in values]
-
-
 def _out(rows: int) -> int:
     return min(26 + 16 * rows, _WIDEST)
 

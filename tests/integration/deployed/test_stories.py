@@ -57,7 +57,7 @@ async def test_the_deals_story_ends_right_though_a_recorder_is_killed_in_the_mid
     letters = await company.delivered(cast.address, f"Cancelled: Kick-off with {cast.customer}")
     assert len(letters) == len(set(letters)) == 3
     # What is asked and what can still be taken back may come in one letter: its subject names the first of them.
-    assert await deployed.deployment.delivered(f"{cast.seller}@acme.example", "Acme sales")
+    assert await deployed.deployment.delivered(f"{cast.seller}@acme.example", "asks for your approval")
 
 
 async def test_a_call_whose_recorder_dies_is_asked_again_under_its_key_and_done_once(deployed: Deployed) -> None:
