@@ -40,6 +40,7 @@ from takeback.database import connect_pool
 from takeback.outbound import guarded_client
 from takeback.rpc import Rpc
 from takeback.service import Service
+from takeback.tasks import end
 from takeback.web import create_app
 
 
@@ -110,9 +111,7 @@ class Notifier:
         """Ends the live streams, finishes the event in hand, lets go of the bus and the database."""
         await self._hub.stop()
         await self._consumer.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         await self._console.close()
         await self._feeds.aclose()
         await self._deliveries.close()

@@ -8,7 +8,6 @@ queue is bounded, and when it is full that client is dropped and may resume wher
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from notifier.members import Members
 from takeback import json
 from takeback.auth import Caller
 from takeback.metrics import STREAM_CLIENTS
+from takeback.tasks import end
 
 log = structlog.get_logger()
 WAKE = "notifier.feed."
@@ -122,10 +122,7 @@ class Hub:
         """End every listener."""
         for tail in list(self._tails.values()):
             tail.end(closing())
-        if self._telling is not None:
-            self._telling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._telling
+        await end(self._telling)
 
     def wake(self, campaign: str) -> None:
         """Something was committed to the feed of *campaign*: tell the listeners here, and soon the other replicas."""
@@ -244,9 +241,7 @@ class _Tail:
             listener.end(why)
 
     async def stop(self) -> None:
-        self._following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._following
+        await end(self._following)
 
     async def _follow(self) -> None:
         while True:

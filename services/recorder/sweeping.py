@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from recorder.answers import JOURNAL_AWAY
+from takeback.tasks import end
 
 log = structlog.get_logger()
 
@@ -32,9 +33,7 @@ class Sweep:
 
     async def stop(self) -> None:
         """Ends between two rounds, or in the middle of one: every round may be cut short."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end(self._task)
 
     async def _run(self) -> None:
         while True:

@@ -8,7 +8,6 @@ with the journal's heads.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -27,6 +26,7 @@ from takeback.bus import provision_streams
 from takeback.errors import Problem
 from takeback.messages.events import Event
 from takeback.subjects import EVENTS, STREAM
+from takeback.tasks import end
 
 log = structlog.get_logger()
 
@@ -78,10 +78,7 @@ class Consumer:
 
     async def stop(self) -> None:
         """Finishes the event in hand and lets go of the bus."""
-        if self._watch is not None:
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
+        await end(self._watch)
         await self._broker.stop()
 
     async def _look_after(self) -> None:

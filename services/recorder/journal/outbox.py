@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -25,6 +24,7 @@ from recorder.journal.unit import Appended, Unit
 from takeback import json
 from takeback.metrics import OUTBOX_AGE, OUTBOX_DEPTH
 from takeback.subjects import event_subject
+from takeback.tasks import end
 
 BATCH = 256
 FORGET_SECONDS = 0.05
@@ -74,11 +74,7 @@ class Publisher:
 
     async def stop(self) -> None:
         """Stop at once: what is not out yet stays in the outbox for any recorder's sweeper."""
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await end(*self._tasks)
         if self._sent:
             await self._forget()
 

@@ -23,6 +23,7 @@ from recorder.reversing.settling import Settling
 from recorder.reversing.signing import signed
 from recorder.reversing.step import Stepping
 from takeback import json
+from takeback.tasks import end
 
 log = structlog.get_logger()
 
@@ -65,10 +66,7 @@ class Runner:
     async def stop(self) -> None:
         """Take no more, finish the steps in hand, and leave what remains of their reversals to the other recorders."""
         self._stopping = True
-        if self._loop is not None:
-            self._loop.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._loop
+        await end(self._loop)
         while self._running:
             await asyncio.wait(set(self._running))
 

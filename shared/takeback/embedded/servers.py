@@ -12,6 +12,7 @@ from takeback.embedded.nats import EmbeddedNats
 from takeback.embedded.postgres import EmbeddedPostgres
 from takeback.embedded.server import EmbeddedServer
 from takeback.embedded.valkey import EmbeddedValkey
+from takeback.tasks import end
 
 POSTGRES = "TAKEBACK_POSTGRES_URL"
 NATS = "TAKEBACK_NATS_URL"
@@ -72,7 +73,7 @@ class Servers:
             raise several.exceptions[0] from several
         self.failed = asyncio.get_running_loop().create_future()
         watching = asyncio.create_task(self._watch(self.failed))
-        self._stack.push_async_callback(_end, watching)
+        self._stack.push_async_callback(end, watching)
         nats = self._environ.get(NATS)
         return ServerUrls(
             postgres=self._environ.get(POSTGRES) or self._postgres.url,
@@ -96,8 +97,3 @@ class Servers:
                         await server.start()
         except Exception as reason:
             failed.set_result(reason)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
