@@ -7,7 +7,7 @@ kept in its own table, so that either stream can be read again without the other
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -169,7 +169,7 @@ def window(row: asyncpg.Record) -> Window:
     )  # fmt: skip
 
 
-async def policies(connection: Transaction, campaigns: Collection[str]) -> dict[str, Reminders]:
+async def policies(connection: Reader, campaigns: Collection[str]) -> dict[str, Reminders]:
     """The campaigns' own terms; those without any are not in it."""
     rows = await connection.fetch("select * from reminder_policies where campaign = any($1)", list(campaigns))
     return {
@@ -182,7 +182,7 @@ async def policies(connection: Transaction, campaigns: Collection[str]) -> dict[
     }
 
 
-async def people(connection: Transaction, campaigns: Collection[str], calendars: Calendars) -> dict[str, People]:
+async def people(connection: Reader, campaigns: Collection[str], calendars: Calendars) -> dict[str, People]:
     """Who is in each of *campaigns*, and when they are on duty."""
     roles: dict[str, dict[str, str]] = defaultdict(dict)
     for row in await connection.fetch(
@@ -234,14 +234,6 @@ async def lapses(connection: Reader, entries: Collection[str]) -> dict[str, Laps
         "select entry, undo_by, lapsed, acknowledged_by from lapses where entry = any($1)", list(entries)
     )
     return {row["entry"]: Lapse(*row) for row in rows}
-
-
-async def times(connection: Reader, run: str) -> Mapping[str, tuple[datetime | None, datetime | None]]:
-    """When somebody is reminded of each of the run's open windows, and when others are called."""
-    rows = await connection.fetch(
-        "select entry, remind_at, escalate_at from windows where run = $1 and state = 'open'", run
-    )
-    return {row["entry"]: (row["remind_at"], row["escalate_at"]) for row in rows}
 
 
 async def _policy(connection: Transaction, changed: PolicyChanged) -> None:

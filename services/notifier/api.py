@@ -13,16 +13,19 @@ from notifier.hub import Hub
 from notifier.idempotency import Attempt, Idempotency
 from notifier.measuring import Measuring
 from notifier.questions import Questions
-from notifier.queue import Queue
+from notifier.queue import Cursor, Queue
 from notifier.reviews import Reviews
 from notifier.tickets import Tickets
 from takeback import json, web
 from takeback.auth import Caller, Verifier
+from takeback.errors import invalid
+from takeback.ids import is_valid_id
 from takeback.messages.base import Message
 from takeback.messages.base import Request as RequestBody
 from takeback.messages.review import AcknowledgementRequest, Broadcast, BroadcastRequest
 
 Wanted = TypeVar("Wanted", bound=RequestBody)
+_NAMED = 100
 
 
 def router(
@@ -58,6 +61,15 @@ def router(
             await idempotency.keep(attempt, document)
         return Response(document, 201, media_type="application/json")
 
+    def named(request: Request, what: str) -> list[str]:
+        """The ids that the address names, as many as one question may."""
+        ids = list(dict.fromkeys(request.query_params.getlist(what)))
+        if len(ids) > _NAMED:
+            raise invalid(f"Name at most {_NAMED} of {what} at a time.")
+        if not all(map(is_valid_id, ids)):
+            raise invalid(f"One of {what} is no id.")
+        return ids
+
     @doors.get("/v1/runs/{run}/review")
     async def read_review(request: Request, run: str) -> Response:
         caller = await caller_of(request)
@@ -85,9 +97,19 @@ def router(
         return await once(request, caller, BroadcastRequest, send)
 
     @doors.get("/v1/campaigns/{campaign}/reviews")
-    async def review_queue(request: Request, campaign: str) -> Response:
-        queued = await queue.read(web.checked_id(campaign), await caller_of(request))
-        return web.answer({"items": [one.wire() for one in queued]})
+    async def review_queue(request: Request, campaign: str, cursor: str | None = None) -> Response:
+        caller = await caller_of(request)
+        runs = named(request, "run") if "run" in request.query_params else None
+        after = None if cursor is None else Cursor.read(cursor)
+        queued, following = await queue.read(web.checked_id(campaign), caller, after, runs)
+        page = {"items": [one.wire() for one in queued]}
+        return web.answer(page if following is None else {**page, "next": str(following)})
+
+    @doors.get("/v1/campaigns/{campaign}/windows")
+    async def windows(request: Request, campaign: str) -> Response:
+        caller = await caller_of(request)
+        found = await reviews.windows(web.checked_id(campaign), caller, named(request, "entry"))
+        return web.answer({"items": [one.wire() for one in found]})
 
     @doors.get("/v1/campaigns/{campaign}/questions/calls")
     async def how_often(request: Request, campaign: str) -> Response:

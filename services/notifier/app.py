@@ -15,6 +15,7 @@ from notifier.announcements import Announcer
 from notifier.console.console import Console
 from notifier.console.oidc import Issuer
 from notifier.console.sessions import Sessions
+from notifier.deadlines import Deadlines
 from notifier.deliveries.composition import Deliveries
 from notifier.feed import Feed
 from notifier.handlers import Handlers
@@ -64,10 +65,14 @@ class Notifier:
         self._consumer = Consumer(
             settings.nats_url, client, "notifier", handlers.receive, handlers.sweep, settings.sweep_seconds
         )
-        reviews = Reviews(pool, handlers.inbox, rpc, members, settings.catch_up_seconds)
+        self._feeds = guarded_client(allow_private=settings.webhook_allow_private)
+        calendars = Calendars(self._feeds)
+        deadlines = Deadlines(calendars)
+        reviews = Reviews(pool, handlers.inbox, rpc, members, deadlines, settings.catch_up_seconds)
         streams = Streams(self._hub, reviews, tickets, verifier, settings.stream_send_seconds)
         app = create_app("Takeback notifier", self.not_ready)
-        questions, queue, measuring = Questions(pool, reviews), Queue(pool, reviews), Measuring(pool, reviews)
+        questions, measuring = Questions(pool, reviews), Measuring(pool, reviews)
+        queue = Queue(pool, reviews, deadlines)
         app.include_router(
             api.router(reviews, tickets, idempotency, verifier, self._hub, self._announcer, questions, queue, measuring)
         )
@@ -82,8 +87,6 @@ class Notifier:
         app.router.routes.extend(self._console.routes())
         self.app: Starlette = app
         self._trimming = Trimming(feed, tickets, idempotency, sessions, self._deliveries.ledger)
-        self._feeds = guarded_client(allow_private=settings.webhook_allow_private)
-        calendars = Calendars(self._feeds)
         self._watch = Watch(
             pool,
             Reminding(pool, calendars),

@@ -5,7 +5,7 @@ All of it happens in the transaction of the inbox: an event is projected, fed an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -30,15 +30,17 @@ from takeback.messages.events import (
     RunClosed,
     RunOpened,
 )
-from takeback.messages.review import Acknowledgement, ReviewReady
+from takeback.messages.review import Acknowledgement, Deadline, ReviewReady
 from takeback.subjects import TYPE_PREFIX
 
 _RUN = "select run, campaign, agent, principal, status from runs where run = $1"
 _ENTRY = """
-insert into entries (entry, run, campaign, interaction, place, kind, status, view, server, operation, model, undo_kind, undo_by)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+insert into entries (entry, run, campaign, interaction, place, kind, status, view, server, operation, model, undo_kind, undo_by,
+    unresolved)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 on conflict (entry) do update set interaction = excluded.interaction, kind = excluded.kind, status = excluded.status,
-    view = excluded.view, model = excluded.model, undo_kind = excluded.undo_kind, undo_by = excluded.undo_by
+    view = excluded.view, model = excluded.model, undo_kind = excluded.undo_kind, undo_by = excluded.undo_by,
+    unresolved = excluded.unresolved
 """
 _ACKNOWLEDGED = "select by_sub, authority, at, entries from acknowledgements"
 _SEEN = """
@@ -122,14 +124,10 @@ async def acknowledgement(connection: Reader, record: str) -> Acknowledgement:
     return _acknowledgement(row)
 
 
-async def known_of(connection: Reader, run: str, entries: Sequence[Entry]) -> Known:
-    """What is known of the windows of the run's *entries*."""
+async def known_of(connection: Reader, entries: Sequence[Entry], deadlines: Mapping[str, Deadline]) -> Known:
+    """What is known of the windows of *entries*, the open ones among which have *deadlines*."""
     names = [entry.id for entry in entries]
-    return Known(
-        await agenda.notices(connection, names),
-        await agenda.lapses(connection, names),
-        await agenda.times(connection, run),
-    )
+    return Known(await agenda.notices(connection, names), await agenda.lapses(connection, names), deadlines)
 
 
 async def _send(connection: Transaction, campaign: str, event: Event) -> None:
@@ -230,7 +228,7 @@ async def _keep(connection: Transaction, entry: Entry) -> None:
         _ENTRY,
         entry.id, entry.run, entry.campaign, entry.interaction, int(entry.label.removeprefix("e")), entry.kind,
         entry.status, json.dumps(entry.wire()), entry.server, entry.operation, entry.model, entry.undo.kind,
-        entry.undo.undo_by,
+        entry.undo.undo_by, bool(entry.unresolved),
     )  # fmt: skip
 
 

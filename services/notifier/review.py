@@ -12,6 +12,7 @@ from takeback.messages.entry import Entry
 from takeback.messages.review import (
     Acknowledgement,
     ClosedWindow,
+    Deadline,
     Lapsed,
     NeverReversible,
     OpenWindow,
@@ -39,11 +40,11 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of a run's windows beside its entries: *notices* that were accepted for somebody, *lapses* that the
-    journal has, and *times*, by entry, at which somebody is told."""
+    journal has, and *deadlines*, by entry: when somebody is told, and who is on duty."""
 
     notices: Sequence[Notice] = ()
     lapses: Mapping[str, Lapse] = field(default_factory=dict)
-    times: Mapping[str, tuple[datetime | None, datetime | None]] = field(default_factory=dict)
+    deadlines: Mapping[str, Deadline] = field(default_factory=dict)
 
 
 def review(
@@ -129,7 +130,7 @@ def _open(
     entry: Entry, found: Standing, acknowledged: Sequence[Acknowledgement], now: datetime, known: Known
 ) -> OpenWindow:
     undo_by = entry.undo.undo_by
-    remind_at, escalate_at = known.times.get(entry.id, (None, None))
+    deadline = known.deadlines.get(entry.id)
     return OpenWindow(
         **_item(entry),
         undo_by=undo_by,
@@ -137,8 +138,9 @@ def _open(
         via=entry.undo.via,
         needs_person=found.needs_person,
         acknowledged=_acknowledged_by(entry.id, _NEVER, acknowledged) is not None,
-        remind_at=remind_at,
-        escalate_at=escalate_at,
+        remind_at=deadline.remind_at if deadline else None,
+        escalate_at=deadline.escalate_at if deadline else None,
+        duty=deadline.duty if deadline else [],
     )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 import asyncpg
 
 from notifier import announcements, broadcasts, projection
+from notifier.deadlines import Deadlines
 from notifier.members import Members, Standing
 from notifier.review import Run, review, with_unsettled
 from takeback.auth import Caller
@@ -17,7 +18,7 @@ from takeback.ids import new_id
 from takeback.inbox import Inbox
 from takeback.messages.entry import Entry
 from takeback.messages.events import Event
-from takeback.messages.review import Acknowledgement, AcknowledgementRequest, Review
+from takeback.messages.review import Acknowledgement, AcknowledgementRequest, Deadline, Review
 from takeback.rpc import Rpc
 from takeback.subjects import RPC_APPEND, RPC_RECORDS, RPC_REFUSED
 
@@ -25,11 +26,20 @@ from takeback.subjects import RPC_APPEND, RPC_RECORDS, RPC_REFUSED
 class Reviews:
     """Every answer stands on everything that was acknowledged before it was asked for, or is a 503 ``behind``."""
 
-    def __init__(self, pool: asyncpg.Pool, inbox: Inbox, rpc: Rpc, members: Members, catch_up_seconds: float) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        inbox: Inbox,
+        rpc: Rpc,
+        members: Members,
+        deadlines: Deadlines,
+        catch_up_seconds: float,
+    ) -> None:
         self._pool = pool
         self._inbox = inbox
         self._rpc = rpc
         self._members = members
+        self._deadlines = deadlines
         self._catch_up_seconds = catch_up_seconds
 
     async def enter(self, campaign: str, caller: Caller) -> Standing:
@@ -40,6 +50,13 @@ class Reviews:
     async def read(self, run_id: str, caller: Caller) -> Review:
         """What of the run can still be taken back, until when, as of now (N1, N2)."""
         return (await self._read(run_id, caller))[0]
+
+    async def windows(self, campaign: str, caller: Caller, entries: Collection[str]) -> list[Deadline]:
+        """The windows of *entries* that are open now, the first to close first."""
+        standing = await self.enter(campaign, caller)
+        now: datetime = await self._pool.fetchval("select clock_timestamp()")
+        found = await self._deadlines.of(self._pool, campaign, entries, now, with_duty=standing != "agent")
+        return list(found.values())
 
     async def acknowledge(
         self, run_id: str, caller: Caller, wanted: AcknowledgementRequest, seed: str | None = None
@@ -93,8 +110,11 @@ class Reviews:
                 raise not_found()
             entries = await projection.entries_of(connection, run_id)
             acknowledged = await projection.acknowledged_in(connection, run_id)
-            known = await projection.known_of(connection, run_id, entries)
             now: datetime = await connection.fetchval("select clock_timestamp()")
+            deadlines = await self._deadlines.of(
+                connection, campaign, [entry.id for entry in entries], now, with_duty=standing != "agent"
+            )
+            known = await projection.known_of(connection, entries, deadlines)
         entries = with_unsettled(entries, (entry for entry in unsettled if entry.run == run_id))
         return review(run, entries, acknowledged, now, known), standing, {entry.id for entry in entries}
 

@@ -71,6 +71,7 @@ entries = Table(
     _text("model"),
     _text("undo_kind"),
     _time("undo_by", null=True),
+    Column("unresolved", Boolean, nullable=False),
 )
 acknowledgements = Table(
     "acknowledgements",

@@ -38,6 +38,16 @@ class Span:
     end: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Duty before an instant: from *first* on, for the last time until *last*; both None without any. *back*: the next from
+    that instant on, None without any within `HORIZON`."""
+
+    first: datetime | None
+    last: datetime | None
+    back: datetime | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Calendar:
     """*weekly*: hours by weekday, Monday is 0. *absences*: in order of their start, they may overlap."""
@@ -76,6 +86,18 @@ def last_duty(calendar: Calendar, before: datetime, since: datetime) -> Span | N
         if low == since or (last is not None and (last.start > low or last.end - last.start >= _DAY)):
             return last
     return None
+
+
+def around(calendar: Calendar, now: datetime, end: datetime) -> Around | None:
+    """Duty between *now* and *end*; None for an *end* that is over, or further away than `HORIZON`: nobody plans so far."""
+    if not now < end <= now + HORIZON:
+        return None
+    first, back = next_on_duty(calendar, now), next_on_duty(calendar, end)
+    if first is None or first >= end:
+        return Around(None, None, back)
+    last = last_duty(calendar, end, first)
+    assert last is not None  # *first* is on duty
+    return Around(first, last.end, back)
 
 
 def spans(calendar: Calendar, since: datetime, until: datetime) -> Iterator[Span]:

@@ -1,12 +1,14 @@
 """Questions of the journal, and the queue of reviews: counted from the projection, for members (U2, U3)."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from notifier import queue
 from takeback.ids import new_id
 from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story
 from tests.servers import NatsServer
@@ -23,7 +25,7 @@ async def story(nats_server: NatsServer) -> AsyncIterator[Story]:
 @pytest.fixture
 async def replica(postgres_url: str, nats_url: str, tmp_path: Path, story: Story) -> AsyncIterator["Asked"]:
     lab = Lab(postgres_url, nats_url, tmp_path)
-    async with lab.notifier() as replica:
+    async with lab.notifier(catch_up_seconds="30") as replica:
         yield Asked(lab, replica, story.campaign)
 
 
@@ -100,20 +102,128 @@ async def test_what_was_made_good_again_counts_as_undone_once_and_as_standing_no
 async def test_the_queue_begins_with_the_window_that_closes_first(story: Story, replica: Asked) -> None:
     """U2, N2: a countdown; what is closed, reverted or irreversible is not in it."""
     await story.call(seconds=7200)
-    other = Story(story.journal, campaign=story.campaign)
-    run = {"campaign": story.campaign, "run": other.run, "agent": "ranger", "model": "m-1", "principal": "paladin"}
-    await story.journal.append(other.run, story.campaign, "run.opened", {**run, "by": {"sub": "gm", "kind": "human"}})
+    other = await another_run(story)
     first = await other.call(seconds=600)
     await other.call(seconds=None)
     await other.call(seconds=-5)
     await other.call(seconds=60, undo={"kind": "none"})
     await other.revert(await other.call(seconds=30))
-    queue = (await replica("reviews"))["items"]
-    assert [one["run"] for one in queue] == [other.run, story.run]
-    assert (queue[0]["open"], queue[0]["next"]["entry"], queue[0]["acknowledged"]) == (2, first, 0)
+    queued = (await replica("reviews"))["items"]
+    assert [one["run"] for one in queued] == [other.run, story.run]
+    assert (queued[0]["open"], queued[0]["next"]["entry"], queued[0]["acknowledged"]) == (2, first, 0)
 
 
-@pytest.mark.parametrize("path", ["questions/calls", "questions/reversals", "reviews"])
+async def another_run(story: Story, principal: str = "paladin") -> Story:
+    """One more run of the campaign."""
+    other = Story(story.journal, campaign=story.campaign)
+    run = {"campaign": story.campaign, "run": other.run, "agent": "ranger", "model": "m-1", "principal": principal}
+    await story.journal.append(other.run, story.campaign, "run.opened", {**run, "by": {"sub": "gm", "kind": "human"}})
+    return other
+
+
+async def test_every_run_with_an_open_window_is_reached_page_by_page_and_none_twice(
+    story: Story, replica: Asked
+) -> None:
+    """U2, N2: more runs than a page holds, more windows in one than in all others, and some without any deadline."""
+    for _ in range(120):
+        await story.call(seconds=600)
+    expected = [story.run]
+    for number in range(queue.PAGE):
+        other = await another_run(story)
+        await other.call(seconds=700 + number)
+        expected.append(other.run)
+    dateless = [await another_run(story), await another_run(story)]
+    for other in dateless:
+        await other.call(seconds=None)
+    broken = await another_run(story)
+    await broken.call(seconds=60, unresolved=[{"field": "undo.kind", "reason": "no such kind"}])
+    first = await replica("reviews")
+    second = await replica(f"reviews?cursor={quote(first['next'])}")
+    assert (len(first["items"]), "next" in second) == (queue.PAGE, False)
+    assert first["items"][0]["open"] == 120
+    runs = [one["run"] for one in (*first["items"], *second["items"])]
+    assert runs == expected + sorted(other.run for other in dateless)
+
+
+async def test_the_queue_of_some_runs_alone_leaves_out_the_others(story: Story, replica: Asked) -> None:
+    """U2: what a page of runs needs, wherever they stand in the queue."""
+    await story.call(seconds=60)
+    other = await another_run(story)
+    await other.call(seconds=600)
+    found = (await replica(f"reviews?run={other.run}&run={new_id('run')}"))["items"]
+    assert [one["run"] for one in found] == [other.run]
+
+
+async def test_the_queue_counts_as_seen_what_the_review_does(story: Story, replica: Asked) -> None:
+    """G11: a decided plan is as good as an acknowledgement, in both."""
+    entry = await story.call(seconds=600)
+    plan, by = new_id("pln"), {"sub": "paladin", "kind": "human", "authority": "principal"}
+    proposed = {
+        "id": plan,
+        "campaign": story.campaign,
+        "digest": "d",
+        "status": "proposed",
+        "asOf": datetime.now(UTC).isoformat(),
+        "targets": [entry],
+    }
+    await story.tell("plan.proposed", {"campaign": story.campaign, "plan": proposed, "by": by})
+    decided = {"plan": plan, "campaign": story.campaign, "decision": "reject", "digest": "d", "reason": "", "by": by}
+    await story.tell("plan.decided", decided)
+    (queued,) = (await replica("reviews"))["items"]
+    review = (
+        await replica.replica.http.get(f"/v1/runs/{story.run}/review", headers=replica.lab.token("paladin"))
+    ).json()
+    assert (queued["acknowledged"], queued["next"]["acknowledged"], review["open"][0]["acknowledged"]) == (
+        1,
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "cursor", ["x", "never~", "~run_1", "2026-11-30~run_1", "2026-13-30T00:00:00Z~run_1", "never~a b"]
+)
+async def test_a_cursor_that_no_listing_gave_is_refused(story: Story, replica: Asked, cursor: str) -> None:
+    """U2."""
+    answer = await replica.replica.http.get(
+        f"/v1/campaigns/{story.campaign}/reviews", params={"cursor": cursor}, headers=replica.lab.token("paladin")
+    )
+    assert answer.status_code == 422
+
+
+async def test_a_window_says_who_is_on_duty_before_it_closes_to_people_alone(story: Story, replica: Asked) -> None:
+    """P3, N3, U2: the principal is off until after it closes, the owner is there; agents are told nothing of that."""
+    by = {"sub": "gm", "kind": "human", "authority": "owner"}
+    always = {day: [["00:00", "24:00"]] for day in ("mon", "tue", "wed", "thu", "fri", "sat", "sun")}
+    today = datetime.now(UTC)
+    back = (today + timedelta(days=2)).date()
+    away = {**always, (today - timedelta(days=1)).strftime("%a").lower(): []} | {
+        (today + timedelta(days=days)).strftime("%a").lower(): [] for days in (0, 1)
+    }
+    for sub, weekly in (("paladin", away), ("gm", always)):
+        calendar = {"zone": "UTC", "weekly": weekly}
+        await story.tell("calendar.changed", {"campaign": story.campaign, "sub": sub, "calendar": calendar, "by": by})
+    entry = await story.call(seconds=600)
+    (window,) = (await replica(f"windows?entry={entry}&entry={new_id('ent')}"))["items"]
+    principal, owner = window["duty"]
+    assert (principal["sub"], principal["told"], principal["onDutyFrom"]) == ("paladin", "reminder", None)
+    assert datetime.fromisoformat(principal["backAt"]).date() == back
+    assert (owner["sub"], owner["told"], owner["onDutyUntil"]) == ("gm", "escalation", window["undoBy"])
+    (queued,) = (await replica("reviews"))["items"]
+    assert queued["next"]["duty"][0] == principal
+    review = (
+        await replica.replica.http.get(f"/v1/runs/{story.run}/review", headers=replica.lab.token("paladin"))
+    ).json()
+    assert review["open"][0]["duty"][0] == principal
+    for path in (f"windows?entry={entry}", "reviews"):
+        answer = await replica.replica.http.get(
+            f"/v1/campaigns/{story.campaign}/{path}", headers=replica.lab.token("ranger", "agent")
+        )
+        (told,) = answer.json()["items"]
+        assert told.get("next", told)["duty"] == []
+
+
+@pytest.mark.parametrize("path", ["questions/calls", "questions/reversals", "reviews", "windows"])
 async def test_a_stranger_is_told_nothing(story: Story, replica: Asked, path: str) -> None:
     """G7: the one 404."""
     answer = await replica.replica.http.get(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from takeback.duty import Calendar, Hours, Span, calendar_for, last_duty, next_on_duty, spans
+from takeback.duty import HORIZON, Around, Calendar, Hours, Span, around, calendar_for, last_duty, next_on_duty, spans
 
 WORKING = {day: (Hours(time(9), time(18)),) for day in range(5)}
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -210,3 +210,32 @@ def _days(first: date, last: date) -> Iterator[date]:
     while day <= last:
         yield day
         day += timedelta(days=1)
+
+
+def test_a_window_over_the_weekend_lies_between_the_last_duty_and_the_next() -> None:
+    """P3: Friday at 15:00 for a day: there until 18:00, back on Monday; from 18:30 on there is nobody before it closes."""
+    calendar = Calendar(BERLIN, WORKING)
+    monday = datetime(2026, 11, 30, 9, tzinfo=BERLIN)
+    evening = FRIDAY.replace(hour=18, minute=30)
+    assert around(calendar, FRIDAY, FRIDAY + timedelta(days=1)) == Around(FRIDAY, FRIDAY.replace(hour=18), monday)
+    assert around(calendar, evening, evening + timedelta(days=1)) == Around(None, None, monday)
+
+
+@given(calendars, instants, st.integers(1, 3 * 24 * 60))
+def test_duty_before_an_instant_is_duty_and_there_is_none_beside_it(
+    calendar: Calendar, now: datetime, minutes: int
+) -> None:
+    """P3: the first moment and the last one bound every stretch of duty before the window closes."""
+    end = now + timedelta(minutes=minutes)
+    found = around(calendar, now, end)
+    stretches = list(spans(calendar, now, end))
+    assert found is not None
+    assert (found.first, found.last) == ((stretches[0].start, stretches[-1].end) if stretches else (None, None))
+    assert found.back is None or (found.back >= end and on_duty(calendar, found.back))
+
+
+def test_nothing_is_said_of_duty_before_what_is_over_or_too_far_away() -> None:
+    """P3: nobody plans further than the horizon."""
+    calendar = Calendar(BERLIN, WORKING)
+    assert around(calendar, FRIDAY, FRIDAY) is None
+    assert around(calendar, FRIDAY, FRIDAY + HORIZON + timedelta(seconds=1)) is None

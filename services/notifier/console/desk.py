@@ -182,6 +182,7 @@ def environment() -> Environment:
     made.filters |= {
         "clock": words.clock,
         "closes": words.closes,
+        "duty": words.duty,
         "ago": words.ago,
         "urgency": words.urgency,
         "value": words.value,

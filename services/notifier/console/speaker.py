@@ -14,7 +14,8 @@ from takeback.ids import new_id
 Document = dict[str, Any]
 _SECONDS = 60.0
 _AT_ONCE = 8
-NOT_FOUND, UNAUTHENTICATED = 404, 401
+_NAMED = 100
+NOT_FOUND, UNAUTHENTICATED, UNAVAILABLE = 404, 401, 503
 Answer = TypeVar("Answer")
 
 
@@ -53,6 +54,21 @@ class Speaker:
 
         found = await asyncio.gather(*(read(entry) for entry in wanted))
         return {entry: one for entry, one in zip(wanted, found, strict=True) if one is not None}
+
+    async def windows(self, campaign: str, ids: Iterable[str]) -> dict[str, Document]:
+        """The open windows of these entries by entry, with who is on duty before they close.
+
+        Empty while the notifier does not answer: what a page is about comes from elsewhere, and the deadline is said there.
+        """
+        wanted = list(dict.fromkeys(ids))
+        parts = [wanted[start : start + _NAMED] for start in range(0, len(wanted), _NAMED)]
+        try:
+            pages = await asyncio.gather(*(self.get(f"/v1/campaigns/{campaign}/windows", entry=part) for part in parts))
+        except Problem as problem:
+            if problem.status != UNAVAILABLE:
+                raise
+            return {}
+        return {one["entry"]: one for page in pages for one in page["items"]}
 
     async def _ask(self, method: str, path: str, **how: Any) -> Document:
         headers = {"Authorization": f"Bearer {self._token}", **how.pop("headers", {})}

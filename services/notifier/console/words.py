@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_HALF_DAY, _WEEK = 12 * _HOUR, 7
 _SHORT = 120
 
 STATES: dict[str, tuple[str, str]] = {
@@ -112,6 +115,67 @@ def closes(until: str | datetime | None, now: datetime) -> str:
         return "no deadline"
     left = (moment(until) - now).total_seconds()
     return f"closes in {span(left)}" if left > 0 else f"closed {span(left)} ago"
+
+
+def duty(window: Mapping[str, Any], now: datetime, reader: str) -> str:
+    """Who is there before *window* closes, to follow when it closes: ``before Anna is back on Monday``, ``after your duty ends
+    in 2 h``. Empty where whoever is reminded is on duty when it closes, or nobody knows.
+    """
+    until, known = window.get("undoBy"), window.get("duty", ())
+    reminded = [one for one in known if one["told"] == "reminder"]
+    if until is None or not reminded or moment(until) <= now:
+        return ""
+    one = min(reminded, key=_from)
+    is_back, duty_is = (
+        ("you are back", "your duty") if one["sub"] == reader else (f"{one['sub']} is back", f"{one['sub']}'s duty")
+    )
+    if one["onDutyFrom"] is None:
+        away = "while you are away" if one["sub"] == reader else f"while {one['sub']} is away"
+        said = away if one["backAt"] is None else f"before {is_back} {_day(one['backAt'], now, one['zone'])}"
+        return said + _called(known, now, reader)
+    if not _is_there(one, now):
+        return f"after {is_back} {_day(one['onDutyFrom'], now, one['zone'])}"
+    ends = one["onDutyUntil"]
+    return "" if moment(ends) >= moment(until) else f"after {duty_is} ends {_day(ends, now, one['zone'])}"
+
+
+def _called(known: Sequence[Mapping[str, Any]], now: datetime, reader: str) -> str:
+    """Who else could act meanwhile: the first of those who are called to be on duty."""
+    there = [one for one in known if one["told"] == "escalation" and one["onDutyFrom"] is not None]
+    if not there:
+        return ""
+    one = min(there, key=_from)
+    who = "you are" if one["sub"] == reader else f"{one['sub']} is"
+    if _is_there(one, now):
+        return f"; {who} on duty"
+    return f"; {who} back {_day(one['onDutyFrom'], now, one['zone'])}"
+
+
+def _is_there(one: Mapping[str, Any], now: datetime) -> bool:
+    """Whether somebody is on duty already, or in a moment: two machines' clocks may differ."""
+    return (_from(one) - now).total_seconds() < _MINUTE
+
+
+def _from(one: Mapping[str, Any]) -> datetime:
+    return datetime.max.replace(tzinfo=UTC) if one["onDutyFrom"] is None else moment(one["onDutyFrom"])
+
+
+def _day(value: str, now: datetime, zone: str) -> str:
+    """An instant to come as people say it, by the days of *zone*: ``in 3 h``, ``tomorrow``, ``on Monday``, ``on 12 Jan``."""
+    left = (moment(value) - now).total_seconds()
+    if left < _HALF_DAY:
+        return f"in {span(left)}"
+    there = ZoneInfo(zone)
+    day, today = moment(value).astimezone(there).date(), now.astimezone(there).date()
+    match (day - today).days:
+        case 0:
+            return f"in {span(left)}"
+        case 1:
+            return "tomorrow"
+        case days if days < _WEEK:
+            return f"on {day:%A}"
+        case _:
+            return f"on {day.day} {day:%b}" + (f" {day.year}" if day.year != today.year else "")
 
 
 def ago(value: str | datetime, now: datetime) -> str:

@@ -23,10 +23,27 @@ class ReviewItem(Message):
     resource: str | None = None
 
 
+class DutyBefore(Message):
+    """When somebody who is told of a window is on duty before it closes, by the calendar that counts for them (P3, N3).
+
+    `told`: by a reminder, or by an escalation when nobody reacts. They are on duty from `onDutyFrom` on, for the last time
+    until `onDutyUntil`; both are null where they are not on duty before it closes. `backAt` is the next duty from then on;
+    null where there is none within 400 days. `zone` is the one that their days are reckoned in.
+    """
+
+    sub: str
+    told: Literal["reminder", "escalation"]
+    zone: str
+    on_duty_from: Instant | None = None
+    on_duty_until: Instant | None = None
+    back_at: Instant | None = None
+
+
 class OpenWindow(ReviewItem):
     """An entry that can be taken back now (N1). `secondsLeft` is null where no deadline was declared.
 
     `remindAt` and `escalateAt` say when somebody is told, or was; null where nobody will be, or nobody has looked yet (N3).
+    `duty` lists whoever is told and has a calendar; agents are not told it.
     """
 
     undo_by: Instant | None = None
@@ -36,6 +53,17 @@ class OpenWindow(ReviewItem):
     acknowledged: bool = False
     remind_at: Instant | None = None
     escalate_at: Instant | None = None
+    duty: list[DutyBefore] = Field(default_factory=list)
+
+
+class Deadline(Message):
+    """An open window by its entry: when it closes, when somebody is told, and who of them is on duty before (N3, P3)."""
+
+    entry: Id
+    undo_by: Instant
+    remind_at: Instant | None = None
+    escalate_at: Instant | None = None
+    duty: list[DutyBefore] = Field(default_factory=list)
 
 
 class ClosedWindow(ReviewItem):

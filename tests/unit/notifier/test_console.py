@@ -11,7 +11,12 @@ from notifier.console import drawing, words
 from notifier.console.desk import environment
 from notifier.console.pages.plans import decision_of, needs_choice, untouched_fields
 from notifier.console.pages.runs import turns_of
+from notifier.duties import duties
+from notifier.escalation import People
+from notifier.windows import Window
+from takeback.duty import Calendar, spans
 from takeback.errors import Problem
+from tests.unit.test_duty import calendars, instants
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
@@ -30,6 +35,72 @@ NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 def test_times_are_said_in_words_that_a_tired_person_understands(seconds: int, said: str) -> None:
     """U2."""
     assert words.closes(NOW + timedelta(seconds=seconds), NOW) == said
+
+
+def told_of(sub: str, told: str = "reminder", **times: datetime | None) -> dict[str, Any]:
+    """Somebody's duty before a window closes, as the API says it."""
+    at = {name: None if moment is None else moment.isoformat() for name, moment in times.items()}
+    return {"sub": sub, "told": told, "zone": "UTC", "onDutyFrom": None, "onDutyUntil": None, "backAt": None} | at
+
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+OFF_UNTIL_TOMORROW = told_of("Anna", backAt=NOW + DAY)
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ([OFF_UNTIL_TOMORROW], "before Anna is back tomorrow"),
+        ([told_of("Anna", backAt=NOW + 4 * DAY)], "before Anna is back on Friday"),
+        ([told_of("Anna", backAt=NOW + 9 * DAY)], "before Anna is back on 9 Dec"),
+        ([told_of("Anna", backAt=NOW + 40 * DAY)], "before Anna is back on 9 Jan 2027"),
+        ([told_of("Anna", backAt=NOW + 3 * HOUR)], "before Anna is back in 3 h"),
+        ([told_of("dana", backAt=NOW + DAY)], "before you are back tomorrow"),
+        ([told_of("Anna")], "while Anna is away"),
+        ([told_of("Anna", onDutyFrom=NOW + HOUR, onDutyUntil=NOW + 2 * HOUR)], "after Anna is back in 60 min"),
+        (
+            [told_of("Anna", onDutyFrom=NOW, onDutyUntil=NOW + 90 * timedelta(minutes=1))],
+            "after Anna's duty ends in 90 min",
+        ),
+        ([told_of("Anna", onDutyFrom=NOW, onDutyUntil=NOW + 2 * HOUR)], ""),
+        (
+            [OFF_UNTIL_TOMORROW, told_of("Ben", "escalation", onDutyFrom=NOW)],
+            "before Anna is back tomorrow; Ben is on duty",
+        ),
+        (
+            [OFF_UNTIL_TOMORROW, told_of("Ben", "escalation", onDutyFrom=NOW + HOUR)],
+            "before Anna is back tomorrow; Ben is back in 60 min",
+        ),
+        ([OFF_UNTIL_TOMORROW, told_of("Ben", "escalation", backAt=NOW + DAY)], "before Anna is back tomorrow"),
+        ([told_of("Ben", "escalation", backAt=NOW + DAY)], ""),
+        ([], ""),
+    ],
+)
+def test_a_window_says_who_is_there_before_it_closes(known: list[dict[str, Any]], said: str) -> None:
+    """U2, P3: closes in 2 h, before Anna is back on Monday."""
+    window = {"undoBy": (NOW + 2 * HOUR).isoformat(), "duty": known}
+    assert words.duty(window, NOW, "dana") == said
+
+
+def test_nothing_is_said_of_duty_where_nothing_closes_any_more() -> None:
+    """U2: no deadline, or one that is over."""
+    for until in (None, NOW.isoformat()):
+        assert words.duty({"undoBy": until, "duty": [OFF_UNTIL_TOMORROW]}, NOW, "dana") == ""
+
+
+@given(calendars, instants, st.integers(1, 3 * 24 * 60))
+def test_somebody_is_back_only_afterwards_exactly_where_they_are_not_on_duty_before(
+    calendar: Calendar, now: datetime, minutes: int
+) -> None:
+    """U2, P3: the words follow from the calendar, for every zone and week."""
+    until = now + timedelta(minutes=minutes)
+    window = Window("ent_1", "run_1", "cmp_1", "Anna", now, until)
+    known = [one.wire() for one in duties(window, People({"Anna": "member"}, {"Anna": calendar}), None, now)]
+    said = words.duty({"undoBy": until.isoformat(), "duty": known}, now, "dana")
+    stretches = list(spans(calendar, now, until))
+    assert said.startswith(("before ", "while ")) == (not stretches)
+    there = bool(stretches) and stretches[0].start - now < timedelta(minutes=1)
+    assert (said == "") == (there and stretches[-1].end == until)
 
 
 @given(

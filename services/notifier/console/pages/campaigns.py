@@ -33,10 +33,9 @@ async def _yours(visit: Visit) -> Response:
 
 async def _one(visit: Visit) -> Response:
     campaign = visit.path("campaign")
-    found, runs, queue, approvals = await asyncio.gather(
+    found, (runs, queue), approvals = await asyncio.gather(
         campaign_of(visit, campaign),
-        visit.api.get(f"/v1/campaigns/{campaign}/runs", cursor=visit.query("cursor")),
-        visit.api.get(f"/v1/campaigns/{campaign}/reviews"),
+        _runs(visit, campaign),
         visit.api.get(f"/v1/campaigns/{campaign}/approvals", status="pending"),
     )
     return visit.render(
@@ -47,3 +46,11 @@ async def _one(visit: Visit) -> Response:
         windows={review["run"]: review for review in queue["items"]},
         waiting=len(approvals["items"]),
     )
+
+
+async def _runs(visit: Visit, campaign: str) -> tuple[Document, Document]:
+    """A page of the campaign's runs, and what of them can still be taken back."""
+    runs = await visit.api.get(f"/v1/campaigns/{campaign}/runs", cursor=visit.query("cursor"))
+    names = [run["id"] for run in runs["items"]]
+    queue = await visit.api.get(f"/v1/campaigns/{campaign}/reviews", run=names) if names else {"items": []}
+    return runs, queue

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.responses import Response
 from starlette.routing import Route
 
 from notifier.console.desk import Desk, Visit
 from notifier.console.pages.campaigns import campaign_of
+from notifier.console.speaker import Document
 
 
 def routes(desk: Desk) -> list[Route]:
@@ -20,12 +23,18 @@ def routes(desk: Desk) -> list[Route]:
 async def _one(visit: Visit) -> Response:
     entry = await visit.api.get(f"/v1/entries/{visit.path('entry')}")
     named = {entry[name] for name in ("reverts", "revertedBy", "remedies", "corrects") if entry.get(name)}
-    return visit.render(
-        "entry.html",
-        campaign=await campaign_of(visit, entry["campaign"]),
-        entry=entry,
-        named=await visit.api.entries(named),
+    campaign, entries, windows = await asyncio.gather(
+        campaign_of(visit, entry["campaign"]),
+        visit.api.entries(named),
+        visit.api.windows(entry["campaign"], [entry["id"]] if has_window(entry) else []),
     )
+    return visit.render("entry.html", campaign=campaign, entry=entry, named=entries, window=windows.get(entry["id"]))
+
+
+def has_window(entry: Document) -> bool:
+    """Whether there is something to take back until some time, as far as the entry says."""
+    is_change = entry["status"] == "committed" and entry["kind"] not in ("read", "reversal")
+    return is_change and entry["undo"]["kind"] == "compensate" and entry["undo"]["undoBy"] is not None
 
 
 async def _resolve(visit: Visit) -> Response:

@@ -40,11 +40,13 @@ async def _propose(visit: Visit) -> Response:
     plan = await visit.api.post(f"/v1/campaigns/{campaign}/plans", target or {"entries": visit.form.get("entry", [])})
     if not visit.wants_part:
         return visit.go(f"/console/plans/{plan['id']}", "proposed")
-    run, entries = visit.field("back"), await visit.api.entries(_mentioned(plan))
+    run = visit.field("back")
+    entries, windows = await asyncio.gather(visit.api.entries(_mentioned(plan)), _windows(visit, plan))
     return visit.render(
         "parts/undo.html",
         plan=plan,
         entries=entries,
+        windows=windows,
         choice=needs_choice(plan),
         left=_left(plan, entries),
         run=web.checked_id(run) if run else None,
@@ -60,13 +62,16 @@ def needs_choice(plan: Document) -> bool:
 
 async def _one(visit: Visit) -> Response:
     plan = await visit.api.get(f"/v1/plans/{visit.path('plan')}")
-    campaign, entries = await asyncio.gather(campaign_of(visit, plan["campaign"]), visit.api.entries(_mentioned(plan)))
+    campaign, entries, windows = await asyncio.gather(
+        campaign_of(visit, plan["campaign"]), visit.api.entries(_mentioned(plan)), _windows(visit, plan)
+    )
     consequences = {item["entry"]: item for item in plan["consequences"]}
     return visit.render(
         "plan.html",
         campaign=campaign,
         plan=plan,
         entries=entries,
+        windows=windows,
         left=_left(plan, entries) if plan["status"] == "proposed" else len(plan["steps"]),
         consequences=consequences,
         untouched={step["entry"]: untouched_fields(step, entries.get(step["entry"])) for step in plan["steps"]},
@@ -74,6 +79,14 @@ async def _one(visit: Visit) -> Response:
         running=plan["status"] in RUNNING,
         ended=plan["status"] in ENDED,
     )
+
+
+async def _windows(visit: Visit, plan: Document) -> dict[str, Document]:
+    """The windows of a plan's steps while somebody may still decide."""
+    if plan["status"] != "proposed":
+        return {}
+    dated = [step["entry"] for step in plan["steps"] if step["undoBy"] is not None]
+    return await visit.api.windows(plan["campaign"], dated[:_NAMED])
 
 
 def untouched_fields(step: Document, entry: Document | None) -> list[str]:

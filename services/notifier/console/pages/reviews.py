@@ -23,9 +23,16 @@ def routes(desk: Desk) -> list[Route]:
 async def _queue(visit: Visit) -> Response:
     campaign = visit.path("campaign")
     found, queue = await asyncio.gather(
-        campaign_of(visit, campaign), visit.api.get(f"/v1/campaigns/{campaign}/reviews")
+        campaign_of(visit, campaign),
+        visit.api.get(f"/v1/campaigns/{campaign}/reviews", cursor=visit.query("cursor")),
     )
-    return visit.render("reviews.html", campaign=found, reviews=queue["items"])
+    return visit.render(
+        "reviews.html",
+        campaign=found,
+        reviews=queue["items"],
+        following=queue.get("next"),
+        first=visit.query("cursor") is None,
+    )
 
 
 async def _one(visit: Visit) -> Response:

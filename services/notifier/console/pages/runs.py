@@ -14,6 +14,7 @@ from starlette.routing import Route
 from notifier.console import drawing
 from notifier.console.desk import Desk, Visit
 from notifier.console.pages.campaigns import campaign_of
+from notifier.console.pages.entries import has_window
 from notifier.console.speaker import Document
 from takeback import web
 from takeback.errors import not_found
@@ -74,9 +75,14 @@ async def _timeline(visit: Visit) -> Response:
         visit.api.get(f"/v1/runs/{run}/entries", order="newest", limit=_ENTRIES, cursor=visit.query("cursor")),
     )
     newest = visit.query("cursor") is None
+    campaign, windows = await asyncio.gather(
+        campaign_of(visit, found["campaign"]),
+        visit.api.windows(found["campaign"], [entry["id"] for entry in page["items"] if has_window(entry)]),
+    )
     return visit.render(
         "run.html",
-        campaign=await campaign_of(visit, found["campaign"]),
+        campaign=campaign,
+        windows=windows,
         run=found,
         turns=turns_of(page["items"], with_latest=newest),
         labels={entry["id"]: entry["label"] for entry in page["items"]},
