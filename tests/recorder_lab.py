@@ -95,11 +95,11 @@ async def recorder_lab(environ: Mapping[str, str]) -> AsyncIterator[RecorderLab]
 
     app = create_app("recorder", ready)
     verifier = settings.verifier()
-    app.include_router(campaigns_api.router(verifier, campaigns, servers))
-    app.include_router(runs_api.router(verifier, campaigns, runs, None))  # type: ignore[arg-type]  # no exports here
-    app.include_router(calls_api.router(verifier, calls.recording, calls.previews))
-    app.include_router(entries_api.router(verifier, calls.entries, calls.doubts))
-    app.include_router(approvals_api.router(verifier, calls.approvals))
+    app.include_router(campaigns_api.router(verifier, campaigns, servers, calls.kept))
+    app.include_router(runs_api.router(verifier, campaigns, runs, None, calls.kept))  # type: ignore[arg-type]  # no exports here
+    app.include_router(calls_api.router(verifier, calls.recording, calls.previews, calls.kept))
+    app.include_router(entries_api.router(verifier, calls.entries, calls.doubts, calls.kept))
+    app.include_router(approvals_api.router(verifier, calls.approvals, calls.kept))
     await calls.start()
     try:
         yield RecorderLab(app, calls, journal, pool, locks)

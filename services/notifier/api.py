@@ -10,17 +10,18 @@ from starlette.responses import Response
 
 from notifier.announcements import Announcer
 from notifier.hub import Hub
-from notifier.idempotency import Attempt, Idempotency
+from notifier.idempotency import Idempotency
 from notifier.measuring import Measuring
 from notifier.questions import Questions
 from notifier.queue import Cursor, Queue
 from notifier.reviews import Reviews
 from notifier.tickets import Tickets
 from takeback import json, web
+from takeback.attempt import Attempt
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
 from takeback.ids import is_valid_id
-from takeback.messages.base import Message
+from takeback.messages.base import Message, Nothing
 from takeback.messages.base import Request as RequestBody
 from takeback.messages.review import AcknowledgementRequest, Broadcast, BroadcastRequest
 
@@ -52,9 +53,9 @@ def router(
         act: Callable[[Wanted, str | None], Awaitable[Message]],
     ) -> Response:
         """What *act* answers, or answered to the same request before."""
-        body = await web.read_body(request)
-        wanted = web.validate(json.parse(body) if body else {}, model)
-        attempt = Attempt.of(caller, request.url.path, request.headers.get("idempotency-key"), body)
+        body = await web.read_json(request)
+        wanted = web.validate(body, model)
+        attempt = Attempt.in_request(request, caller, body)
         document = await idempotency.answered(attempt)
         if document is None:
             document = json.dumps((await act(wanted, attempt.seed if attempt else None)).wire())
@@ -126,6 +127,10 @@ def router(
     @doors.post("/v1/tickets")
     async def ticket(request: Request) -> Response:
         caller = await caller_of(request)
-        return web.answer((await tickets.issue(caller)).wire(), 201)
+
+        async def issue(_: Nothing, __: str | None) -> Message:
+            return await tickets.issue(caller)
+
+        return await once(request, caller, Nothing, issue)
 
     return doors

@@ -2,41 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-
 import asyncpg
 
-from takeback.auth import Caller
-from takeback.errors import Problem, invalid
+from takeback.attempt import Attempt, key_conflict
 
 _KEPT = "7 days"
-_MAX_KEY = 255
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """A POST that carries a key. `seed` is the same for the same POST: ids that are made from it are, too."""
-
-    sub: str
-    path: str
-    key: str
-    body_hash: str
-
-    @property
-    def seed(self) -> str:
-        """32 hexadecimal digits."""
-        parts = "\0".join((self.sub, self.path, self.key, self.body_hash))
-        return hashlib.sha256(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-    @classmethod
-    def of(cls, caller: Caller, path: str, key: str | None, body: bytes) -> Attempt | None:
-        """The attempt of a request, None when it carries no key; raises `Problem` 422 for a key that cannot be kept."""
-        if key is None:
-            return None
-        if not 0 < len(key) <= _MAX_KEY or not key.isprintable():
-            raise invalid(f"An Idempotency-Key has 1 to {_MAX_KEY} printable characters.")
-        return cls(caller.sub, path, key, hashlib.sha256(body).hexdigest())
 
 
 class Idempotency:
@@ -56,11 +26,7 @@ class Idempotency:
         if row is None:
             return None
         if row["body_hash"] != attempt.body_hash:
-            raise Problem(
-                422,
-                "idempotency-conflict",
-                "This Idempotency-Key was used with another body. Nothing was changed; use a new key.",
-            )
+            raise key_conflict()
         answer: bytes = row["answer"]
         return answer
 

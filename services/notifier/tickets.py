@@ -13,7 +13,7 @@ from takeback.messages.review import Ticket
 
 
 class Tickets:
-    """Only the hash of a ticket is kept."""
+    """Only the hash of a ticket is kept; beside it, for a request with an Idempotency-Key, the answer that it got."""
 
     def __init__(self, pool: asyncpg.Pool, lifetime_seconds: float) -> None:
         self._pool = pool

@@ -12,6 +12,7 @@ from planner.folding import PlanState
 from planner.plan import moved_past
 from planner.planning import Draft, Now, Planning
 from planner.waiting import Waiting
+from takeback.attempt import Attempt, key_conflict
 from takeback.auth import Caller
 from takeback.errors import Problem, human_required, not_authorised
 from takeback.ids import new_id
@@ -32,26 +33,38 @@ class Decisions:
         self._rpc = rpc
         self._waiting = waiting
 
-    async def decide(self, plan_id: str, caller: Caller, decision: PlanDecision, wait_seconds: float) -> PlanState:
+    async def decide(
+        self,
+        plan_id: str,
+        caller: Caller,
+        decision: PlanDecision,
+        wait_seconds: float,
+        attempt: Attempt | None = None,
+    ) -> PlanState:
         """Appends *decision*; answers the plan's state, at the latest after *wait_seconds*.
 
         Raises `Problem` 403 without authority over a step (the recorder logs it), 409 ``digest-mismatch``,
         ``plan-decided`` or ``plan-stale`` (which names a fresh plan), 422 for a choice that does not fit. Saying the same
-        again is answered with what became of it.
+        again is answered with what became of it; saying something else in the same *attempt* is 422.
         """
         state, now = await self._planning.seen_at(plan_id, caller)
         if not caller.is_human:
             raise human_required("decide a plan")
-        plan = state.plan
+        plan, decided = state.plan, state.decided
+        if attempt is not None and decided is not None and decided.request == attempt.name:
+            if not is_same(decided, decision):
+                raise key_conflict()
+            return await self.wait(plan, wait_seconds)
         capacity = await self._authority(plan, caller, decision)
         facts = await self._planning.store.facts(plan.campaign, [step.entry for step in plan.steps])
         check(plan, decision, {fact.id: _changed_fields(fact.effects) for fact in facts})
         wait_seconds = wait_seconds if decision.decision == "approve" else 0
-        if state.decided is not None:
+        if decided is not None:
             return _own(await self.wait(plan, wait_seconds), decision, caller)
         if decision.decision == "approve":
             await self._still_holds(plan, caller, now)
-        return _own(await self._append_and_wait(plan, caller, capacity, decision, wait_seconds), decision, caller)
+        state = await self._append_and_wait(plan, caller, capacity, decision, wait_seconds, attempt)
+        return _own(state, decision, caller)
 
     async def approve(self, plan: Plan, caller: Caller, decision: PlanDecision, wait_seconds: float) -> PlanState:
         """Approves a plan that was made in the same breath; the recorder asks for the authority again."""
@@ -64,10 +77,16 @@ class Decisions:
             return await self._until(plan, ended, seconds)
 
     async def _append_and_wait(
-        self, plan: Plan, caller: Caller, capacity: str, decision: PlanDecision, seconds: float
+        self,
+        plan: Plan,
+        caller: Caller,
+        capacity: str,
+        decision: PlanDecision,
+        seconds: float,
+        attempt: Attempt | None = None,
     ) -> PlanState:
         with self._waiting.for_plan(plan.id) as ended:  # before the append: its end may come at once
-            await self._append(plan, caller, capacity, decision)
+            await self._append(plan, caller, capacity, decision, attempt)
             return await self._until(plan, ended, seconds)
 
     async def _until(self, plan: Plan, ended: asyncio.Event, seconds: float) -> PlanState:
@@ -120,9 +139,11 @@ class Decisions:
         PLANS.labels("stale").inc()
         return draft.plan
 
-    async def _append(self, plan: Plan, caller: Caller, capacity: str, decision: PlanDecision) -> None:
+    async def _append(
+        self, plan: Plan, caller: Caller, capacity: str, decision: PlanDecision, attempt: Attempt | None
+    ) -> None:
         by: dict[str, Any] = {"sub": caller.sub, "kind": caller.kind, "authority": capacity}
-        body = decision.wire() | {"plan": plan.id}
+        body = decision.wire() | {"plan": plan.id, "request": None if attempt is None else attempt.name}
         wanted = {"id": f"{plan.id}-decided", "type": "plan.decided", "campaign": plan.campaign, "by": by, "body": body}
         try:
             await self._rpc.request(RPC_APPEND, wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,10 +14,12 @@ from planner.graph import Closure, closure
 from planner.links import Edge, edges_of
 from planner.plan import World, assemble, steps_of
 from planner.store import Store
+from takeback.attempt import Attempt, key_conflict
 from takeback.auth import Caller
 from takeback.errors import invalid, not_found
 from takeback.ids import new_id
 from takeback.inbox import Inbox
+from takeback.messages.base import Request
 from takeback.messages.entry import Entry
 from takeback.messages.plan import Plan, PlanRequest
 from takeback.metrics import PLANS
@@ -58,23 +59,29 @@ class Planning:
         unsettled = [Entry.model_validate(_entry(item)) for item in heads.get("unsettled", ())]
         return Now(datetime.fromisoformat(heads["now"]), unsettled)
 
-    async def propose(self, campaign: str, caller: Caller, request: PlanRequest, key: str | None = None) -> Plan:
+    async def propose(
+        self, campaign: str, caller: Caller, request: PlanRequest, attempt: Attempt | None = None
+    ) -> Plan:
         """A plan for what *request* names, appended to the journal. Raises `Problem` 404 for what is not in *campaign*.
 
-        The same *key* from the same caller gives the same plan, and 422 with another request.
+        The same *attempt* again gives the same plan, and 422 with another request.
         """
         now = await self.now(campaign)
         await self.store.require(campaign, caller)
-        plan, wanted = plan_id(campaign, caller, key), request.model_dump_json()
-        if key is not None and (made := await self.state(plan)) is not None:
-            if made.request != wanted:
-                raise invalid("This Idempotency-Key was used with another body.")
+        if (made := await self.made_by(attempt, request)) is not None:
             return made.plan
         targets = await self.targets(campaign, request, now)
-        draft = await self.draft(plan, campaign, targets, now)
-        await self.append(draft, caller, request=wanted)
+        draft = await self.draft(plan_id(attempt), campaign, targets, now)
+        await self.append(draft, caller, request=request.model_dump_json())
         await self._inbox.catch_up(campaign)
         return draft.plan
+
+    async def made_by(self, attempt: Attempt | None, request: Request) -> PlanState | None:
+        """The plan that the same *attempt* has made; raises `Problem` 422 where it was another *request*'s."""
+        made = None if attempt is None else await self.state(plan_id(attempt))
+        if made is not None and made.request != request.model_dump_json():
+            raise key_conflict()
+        return made
 
     async def targets(self, campaign: str, request: PlanRequest, now: Now) -> list[str]:
         """The entries that *request* means: reads change nothing and reversals are named one by one, so both are left out."""
@@ -244,12 +251,9 @@ class Planning:
         )
 
 
-def plan_id(campaign: str, caller: Caller, key: str | None) -> str:
-    """A fresh plan's id; with an Idempotency-Key always the same one for that caller and campaign."""
-    if key is None:
-        return new_id("pln")
-    digest = hashlib.sha256("\n".join((campaign, caller.sub, key)).encode("utf-8", "surrogatepass")).hexdigest()
-    return f"pln_{digest[:26]}"
+def plan_id(attempt: Attempt | None) -> str:
+    """A fresh plan's id; for the same *attempt* always the same one."""
+    return new_id("pln") if attempt is None else f"pln_{attempt.name[:26]}"
 
 
 def _entry(item: dict[str, Any]) -> dict[str, Any]:

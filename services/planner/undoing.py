@@ -16,6 +16,7 @@ from planner.fact import Fact
 from planner.folding import PlanState
 from planner.plan import needs_choice
 from planner.planning import Now, Planning, plan_id
+from takeback.attempt import Attempt
 from takeback.auth import Caller
 from takeback.errors import Problem, human_required, not_found
 from takeback.ids import new_id
@@ -56,9 +57,9 @@ class Undoing:
         self._turns = Turns()
 
     async def undo(
-        self, campaign: str, interaction: str, caller: Caller, request: UndoRequest, key: str | None = None
+        self, campaign: str, interaction: str, caller: Caller, request: UndoRequest, attempt: Attempt | None = None
     ) -> Undone:
-        """Takes *interaction* (or ``latest``) of *campaign* back.
+        """Takes *interaction* (or ``latest``) of *campaign* back; the same *attempt* again is answered with what became of it.
 
         Raises `Problem` 403 without authority, 404 for what is not there, 409 ``no-turn`` where there is no latest one and
         ``choice-needed`` with the plan when a person must choose.
@@ -68,6 +69,10 @@ class Undoing:
         await self._planning.store.require(campaign, caller)
         if not caller.is_human:
             raise human_required("take a turn back")
+        made = await self._planning.made_by(attempt, request)
+        if made is not None and made.decided is not None:
+            return _undone(await self._decisions.wait(made.plan, _WAIT_SECONDS))
+        plan = plan_id(attempt if made is None else None)  # one that is not decided was handed over for a choice
         if interaction == LATEST:
             interaction = await self._latest(campaign)
         async with self._turns.of((campaign, interaction)):
@@ -76,11 +81,11 @@ class Undoing:
                 running = await self._planning.store.plans_under_way([fact.id for fact in writes])
                 if not running:
                     try:
-                        return await self._undo_now(campaign, writes, caller, request, now, key)
+                        return await self._undo_now(campaign, writes, caller, request, now, plan)
                     except Problem as problem:
                         if problem.slug != "plan-stale" or time.monotonic() > deadline:
                             raise
-                    key = None  # somebody was faster: what is true now decides
+                    plan = new_id("pln")  # somebody was faster: what is true now decides
                     now = await self._planning.now(campaign)
                     continue
                 left = deadline - time.monotonic()
@@ -98,7 +103,7 @@ class Undoing:
         caller: Caller,
         request: UndoRequest,
         now: Now,
-        key: str | None,
+        plan: str,
     ) -> Undone:
         role = await self._planning.store.role(campaign, caller.sub)
         if authority(caller.sub, role, [fact for fact in writes if fact.happened]) is None:
@@ -106,13 +111,8 @@ class Undoing:
         if not any(fact.entry.status in ("committed", "reverting") for fact in writes):
             reverted = any(fact.entry.status == "reverted" for fact in writes)
             return Undone(reverted=False, skip_reason="already_reverted" if reverted else "not_committed")
-        plan = plan_id(campaign, caller, key)
-        if key is not None and (made := await self._planning.state(plan)) is not None:
-            if made.decided is not None:
-                return _undone(await self._decisions.wait(made.plan, _WAIT_SECONDS))
-            plan = new_id("pln")  # that one was handed over for a choice
         draft = await self._planning.draft(plan, campaign, [fact.id for fact in writes], now)
-        await self._planning.append(draft, caller)
+        await self._planning.append(draft, caller, request=request.model_dump_json())
         decision = PlanDecision(
             decision="approve", digest=draft.plan.digest, reason=request.reason, category=request.category
         )

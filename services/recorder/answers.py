@@ -12,7 +12,7 @@ from recorder.drafting import Body, Stands
 from recorder.journal import JournalUnavailable, Refused
 from recorder.journal.events_of import completed, public_view
 from recorder.journal.reading import StoredEntry
-from recorder.kept import key_conflict
+from takeback.attempt import key_conflict
 from takeback.errors import Problem, unavailable
 
 JOURNAL_AWAY: Final = (

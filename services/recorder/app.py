@@ -165,11 +165,11 @@ class Recorder:
         app.add_exception_handler(Unwritable, _on_unwritable)
         verifier = settings.verifier()
         parts = self._calls
-        app.include_router(calls_api.router(verifier, parts.recording, parts.previews))
-        app.include_router(entries_api.router(verifier, parts.entries, parts.doubts))
-        app.include_router(approvals_api.router(verifier, parts.approvals))
-        app.include_router(runs_api.router(verifier, campaigns, runs, exporter))
-        app.include_router(campaigns_api.router(verifier, campaigns, servers))
+        app.include_router(calls_api.router(verifier, parts.recording, parts.previews, parts.kept))
+        app.include_router(entries_api.router(verifier, parts.entries, parts.doubts, parts.kept))
+        app.include_router(approvals_api.router(verifier, parts.approvals, parts.kept))
+        app.include_router(runs_api.router(verifier, campaigns, runs, exporter, parts.kept))
+        app.include_router(campaigns_api.router(verifier, campaigns, servers, parts.kept))
         app.router.routes.insert(0, self._mcp_door.route)
         return app
 

@@ -20,12 +20,12 @@ from recorder.concluding import interaction_of, stands_of
 from recorder.drafting import Body, Stands, draft, step_of, uses_of, with_snapshot
 from recorder.forwarding import before_asking, foreseen
 from recorder.intake import Snapshot
-from recorder.journal import Journal, NewRecord, Unit
+from recorder.journal import Idempotency, Journal, NewRecord, Unit
 from recorder.journal.chain import instant
 from recorder.journal.events_of import public_view
 from recorder.journal.reading import JournalReader, StoredEntry
 from recorder.journal.vault import Vault
-from recorder.kept import for_callers
+from recorder.kept import for_callers, standing_for
 from recorder.lifecycle import Step
 from recorder.policy import Decision
 from recorder.resolving import Call
@@ -153,10 +153,13 @@ class Approvals:
         await self._campaigns.require(row["campaign"], caller)
         return _shown_to(caller, json.loads(row["document"]))
 
-    async def decide(self, approval: str, caller: Caller, decision: ApprovalDecision) -> dict[str, Any]:
+    async def decide(
+        self, approval: str, caller: Caller, decision: ApprovalDecision, key: Idempotency | None = None
+    ) -> dict[str, Any]:
         """A person's decision. Approved, the recorder forwards the call by itself; denied, the entry ends (P6).
 
-        Raises 404 for strangers, `human-required`, 403 without authority (logged), 409 when it was decided or has expired.
+        *key* then stands for the approval. Raises 404 for strangers, `human-required`, 403 without authority (logged), 409
+        when it was decided or has expired.
         """
         row = await self._pool.fetchrow("select campaign, entry from approvals where id = $1", approval)
         if row is None:
@@ -180,10 +183,10 @@ class Approvals:
         }
         changed = {"decidedBy": caller.sub, "authenticatedBy": "token"}
         if decision.decision == "approve":
-            document = await self._end(stored, told, "approved", changed, None)
+            document = await self._end(stored, told, "approved", changed, None, key=standing_for(key, approval))
             self.wake()
         else:
-            document = await self._end(stored, told, "denied", changed, "deny")
+            document = await self._end(stored, told, "denied", changed, "deny", key=standing_for(key, approval))
         return public_view(document)
 
     async def expire(self) -> int:
@@ -243,6 +246,7 @@ class Approvals:
         detail: str = "",
         *,
         only_pending: bool = True,
+        key: Idempotency | None = None,
     ) -> dict[str, Any]:
         decided = NewRecord(
             stream=stored.run,
@@ -258,7 +262,7 @@ class Approvals:
             record, change = step_of(stands, {**stands.body, "detail": detail or told["reason"]}, step)
             records, entries = [record, decided], [change]
         async with self._journal.transaction() as tx:
-            await tx.append(Unit(records=records, entries=entries))
+            await tx.append(Unit(records=records, entries=entries, idempotency=key))
             document = await tx.fetchval(
                 "update approvals set status = $2::text, decided_at = now(), document = document || $3::jsonb"
                 " where entry = $1 and (status = 'pending' or not $4)"

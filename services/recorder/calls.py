@@ -47,6 +47,7 @@ class Calls:
     approvals: Approvals
     doubts: Doubts
     entries: Entries
+    kept: KeptAnswers
     continuations: Continuations
     group_reader: GroupReader
     sweeps: tuple[Sweep, ...]
@@ -153,6 +154,7 @@ def put_together(
         approvals=approvals,
         doubts=doubts,
         entries=Entries(reader, vault, campaigns, runs),
+        kept=kept,
         continuations=continuations,
         group_reader=group_reader,
         sweeps=(continuing, doubting, expiring, forgetting),

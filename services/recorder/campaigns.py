@@ -9,8 +9,8 @@ from typing import Any
 
 import asyncpg
 
-from recorder.journal import Idempotency, Journal, NewRecord, Refused, Unit
-from recorder.kept import kept_for, standing_for
+from recorder.journal import Idempotency, Journal, NewRecord, Unit
+from recorder.kept import standing_for
 from recorder.roster import Roster
 from recorder.security_log import SecurityLog
 from takeback import json
@@ -61,10 +61,7 @@ class Campaigns:
         self._settings: dict[str, CampaignSettings] = {}
 
     async def open(self, caller: Caller, wanted: CampaignRequest, key: Idempotency | None = None) -> dict[str, Any]:
-        """Opens a campaign; the caller, a person or another system, becomes its owner.
-
-        The same *key* again gives the campaign that it opened.
-        """
+        """Opens a campaign; the caller, a person or another system, becomes its owner. *key* then stands for it."""
         if caller.kind == "agent":
             raise human_required("open a campaign")
         if len({member.sub for member in wanted.members} | {caller.sub}) != len(wanted.members) + 1:
@@ -75,17 +72,14 @@ class Campaigns:
         records = [_record(campaign, "campaign.opened", opened)] + [
             _record(campaign, "member.changed", _member_body(campaign, caller, *member)) for member in members
         ]
-        try:
-            async with self._journal.transaction() as tx:
-                await tx.append(Unit(records, idempotency=standing_for(key, campaign)))
-                await tx.execute(
-                    "insert into campaigns (id, name, serialize, owner) values ($1, $2, $3, $4)",
-                    campaign, wanted.name, wanted.serialize, caller.sub,
-                )  # fmt: skip
-                for sub, role, email in members:
-                    await tx.execute("insert into members values ($1, $2, $3, $4)", campaign, sub, role, email)
-        except Refused as refusal:
-            campaign = kept_for(refusal)
+        async with self._journal.transaction() as tx:
+            await tx.append(Unit(records, idempotency=standing_for(key, campaign)))
+            await tx.execute(
+                "insert into campaigns (id, name, serialize, owner) values ($1, $2, $3, $4)",
+                campaign, wanted.name, wanted.serialize, caller.sub,
+            )  # fmt: skip
+            for sub, role, email in members:
+                await tx.execute("insert into members values ($1, $2, $3, $4)", campaign, sub, role, email)
         return await self._described(campaign)
 
     async def of(self, caller: Caller, before: str | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from recorder.intake import Touched
 from recorder.journal import (
     Appended,
     EntryChange,
+    Idempotency,
     Interaction,
     Journal,
     JournalUnavailable,
@@ -80,24 +81,30 @@ class Conclusions:
         )
         return self._after(stands, body, change, appended)
 
-    async def write(self, stands: Stands, body: Body, step: Step, touched: Sequence[Touched]) -> Stands:
+    async def write(
+        self, stands: Stands, body: Body, step: Step, touched: Sequence[Touched], key: Idempotency | None = None
+    ) -> Stands:
         """Takes the entry one *step* further with *body*; see `conclude`. Somebody who settled it first is believed.
+
+        *key*: of the request that settled it, kept in the same commit.
 
         What the journal cannot keep of *body* is left away: the call ran, and its entry says so (J7).
         """
         try:
-            return await self._write(stands, body, step, touched)
+            return await self._write(stands, body, step, touched, key)
         except Unwritable as error:
             body = _kept_of(stands, step, error)
-            return await self._write(stands, body, step, touched_of(body))
+            return await self._write(stands, body, step, touched_of(body), key)
 
-    async def _write(self, stands: Stands, body: Body, step: Step, touched: Sequence[Touched]) -> Stands:
+    async def _write(
+        self, stands: Stands, body: Body, step: Step, touched: Sequence[Touched], key: Idempotency | None
+    ) -> Stands:
         record, change = step_of(stands, body, step)
         try:
-            return await self._append(stands, body, record, change, touched)
+            return await self._append(stands, body, record, change, touched, key)
         except JournalUnavailable as error:
             log.error("an outcome could not be written yet", entry=stands.id, run=change.run, error=str(error))
-            late = asyncio.ensure_future(self._append_late(stands, body, record, change, touched))
+            late = asyncio.ensure_future(self._append_late(stands, body, record, change, touched, key))
             self._late.add(late)
             late.add_done_callback(self._late.discard)
             return stands
@@ -121,6 +128,7 @@ class Conclusions:
         record: NewRecord,
         change: EntryChange,
         touched: Sequence[Touched],
+        key: Idempotency | None = None,
         *,
         once: str | None = None,
     ) -> Stands:
@@ -133,6 +141,7 @@ class Conclusions:
                         entries=[change, *(original for _, original in linked)],
                         resources=uses_of(stands.id, change.campaign, touched),
                         fence=fence_of(stands.serial_key),
+                        idempotency=key,
                         once=once,
                     )
                 )
@@ -144,14 +153,20 @@ class Conclusions:
         raise AssertionError(f"the entry that {stands.id} repairs never held still")
 
     async def _append_late(
-        self, stands: Stands, body: Body, record: NewRecord, change: EntryChange, touched: Sequence[Touched]
+        self,
+        stands: Stands,
+        body: Body,
+        record: NewRecord,
+        change: EntryChange,
+        touched: Sequence[Touched],
+        key: Idempotency | None,
     ) -> None:
         pause, waited = 0.1, 0.0
         while waited < _LATE_SECONDS:
             await asyncio.sleep(pause)
             waited += pause
             try:
-                await self._append(stands, body, record, change, touched, once=record.id)
+                await self._append(stands, body, record, change, touched, key, once=record.id)
             except JournalUnavailable:
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue

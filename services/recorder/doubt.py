@@ -16,8 +16,11 @@ from recorder.concluding import Conclusions, stands_of
 from recorder.drafting import with_intake
 from recorder.forwarding import result_without_declaration
 from recorder.intake import Intake, Snapshot
+from recorder.journal import Idempotency
 from recorder.journal.reading import JournalReader, StoredEntry
 from recorder.journal.vault import CampaignKeys, Vault
+from recorder.kept import standing_for
+from recorder.lifecycle import Step
 from recorder.pinning import PinnedOperation
 from recorder.resources import Resources
 from recorder.servers import Servers
@@ -34,8 +37,8 @@ _OBSERVE_SECONDS: Final = 10.0
 _AT_ONCE: Final = 100
 _SIDE_BY_SIDE: Final = 8
 
-ResolveReversal = Callable[[StoredEntry, Caller, ResolutionRequest, str], Awaitable[dict[str, Any]]]
-"""Settles a reversal in doubt or unverified by a person's word; the last argument is that person's authority."""
+ResolveReversal = Callable[[StoredEntry, Caller, ResolutionRequest, str, Idempotency | None], Awaitable[dict[str, Any]]]
+"""Settles a reversal in doubt or unverified by a person's word: that person's authority, and the key of the request."""
 
 
 class Doubts:
@@ -144,10 +147,13 @@ class Doubts:
         await self._write(stored, keys, operation, "commit", taken, None, told)
         return True
 
-    async def resolve(self, entry: str, caller: Caller, wanted: ResolutionRequest) -> dict[str, Any]:
+    async def resolve(
+        self, entry: str, caller: Caller, wanted: ResolutionRequest, key: Idempotency | None = None
+    ) -> dict[str, Any]:
         """A person says what became of a call that no observation could settle; answers the entry.
 
-        Raises 404 for strangers, `human-required`, 403 without authority (logged), 409 where there is no doubt.
+        *key* then stands for it. Raises 404 for strangers, `human-required`, 403 without authority (logged), 409 where there is
+        no doubt.
         """
         stored = await self._reader.entry(entry)
         if stored is None:
@@ -161,7 +167,7 @@ class Doubts:
         if authority is None:
             raise await self._campaigns.security.refuse(stored.campaign, caller, "settle this doubt", entry)
         if stored.kind == "reversal":
-            return await self._resolve_reversal(stored, caller, wanted, authority)
+            return await self._resolve_reversal(stored, caller, wanted, authority, standing_for(key, entry))
         if stored.status != "in_doubt":
             raise Problem(409, "not-in-doubt", f"The entry is {stored.status}. Nothing was changed.")
         operation = await self._operation(stored)
@@ -187,22 +193,24 @@ class Doubts:
             "settledBy": "person",
         }
         keys = await self._vault.keys(stored.campaign)
-        return await self._write(stored, keys, operation, "commit" if happened else "fail", taken, None, told)
+        step: Step = "commit" if happened else "fail"
+        return await self._write(stored, keys, operation, step, taken, None, told, standing_for(key, entry))
 
     async def _write(
         self,
         stored: StoredEntry,
         keys: CampaignKeys,
         operation: PinnedOperation | None,
-        step: Any,
+        step: Step,
         taken: Intake,
         result: Any,
         told: dict[str, Any],
+        key: Idempotency | None = None,
     ) -> dict[str, Any]:
         stands = stands_of(stored)
         secret = operation.declaration.secret if operation is not None else ()
         body = {**with_intake(stands.body, taken, keys, secret, result=result), **told}
-        after = await self._conclusions.write(stands, body, step, taken.touched)
+        after = await self._conclusions.write(stands, body, step, taken.touched, key)
         log.info("a doubt was settled", run=stored.run, entry=stored.id, campaign=stored.campaign, status=after.status)
         entry = public_entry(after.body, after.label, after.created_at, after.concluded_at)
         return {**entry, "status": after.status}

@@ -94,9 +94,9 @@ class Facts:
         if wanted.by.kind == "system":
             raise human_required("decide a plan")
         body = validate(wanted.body, DecidedBody)
-        decision = PlanDecision(**body.model_dump(exclude={"plan", "campaign"}))
+        decision = PlanDecision(**body.model_dump(exclude={"plan", "campaign", "request"}))
         by = Caller(wanted.by.sub, wanted.by.kind)
-        return await self._deciding.decide(wanted.id, wanted.campaign, by, body.plan, decision)
+        return await self._deciding.decide(wanted.id, wanted.campaign, by, body.plan, decision, body.request)
 
     async def _checked(self, wanted: AppendRequest) -> dict[str, Any]:
         """The body as it will be kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,13 +11,15 @@ import asyncpg
 from recorder.journal import Idempotency, Refused
 from recorder.journal.events_of import public_view
 from takeback import json
+from takeback.attempt import key_conflict
 from takeback.errors import Problem
 
 _SOME = 10_000
+Answered = dict[str, Any]
 
 
 class KeptAnswers:
-    """Reads and lets go; the intent's own commit writes them."""
+    """Reads and lets go; the commit of what they stand for writes them."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -29,6 +32,45 @@ class KeptAnswers:
             claim.sub, claim.path, claim.key,
         )  # fmt: skip
         return None if row is None else (row["entry"], row["body_hash"])
+
+    async def once(
+        self,
+        claim: Idempotency | None,
+        act: Callable[[], Awaitable[Answered]],
+        again: Callable[[str], Awaitable[Answered]],
+    ) -> Answered:
+        """What *act* answers, whose commit writes *claim*; where the key stands for something already, that thing now.
+
+        *again* reads it by its id. Raises `Problem` 422 where the key was another request's.
+        """
+        id_ = await self._standing(claim)
+        if id_ is None:
+            try:
+                return await act()
+            except (Refused, Problem):
+                id_ = await self._standing(claim)  # the same request may have come through meanwhile
+                if id_ is None:
+                    raise
+        return await again(id_)
+
+    async def _standing(self, claim: Idempotency | None) -> str | None:
+        kept = None if claim is None else await self.of(claim)
+        if kept is None or claim is None:
+            return None
+        id_, body_hash = kept
+        if body_hash != claim.body_hash:
+            raise key_conflict()
+        return id_
+
+    async def keep(self, claim: Idempotency | None, id_: str) -> None:
+        """Lets *claim* stand for *id_*, where nothing is committed that could carry it."""
+        if claim is not None:
+            await self._pool.execute(
+                "insert into idempotency (sub, path, key, body_hash, entry) values ($1, $2, $3, $4, $5)"
+                " on conflict (sub, path, key) do update set body_hash = excluded.body_hash, entry = excluded.entry,"
+                " created_at = now() where idempotency.created_at <= now() - interval '7 days'",
+                claim.sub, claim.path, claim.key, claim.body_hash, id_,
+            )  # fmt: skip
 
     async def forget(self) -> int:
         """Lets go of the keys whose seven days are over, some at a time so that no call waits for it; how many there were."""
@@ -53,21 +95,3 @@ def for_callers(approval: dict[str, Any]) -> dict[str, Any]:
 def standing_for(claim: Idempotency | None, id_: str) -> Idempotency | None:
     """*claim* as it is written beside what it stands for from now on."""
     return None if claim is None else replace(claim, entry=id_)
-
-
-def kept_for(refusal: Refused) -> str:
-    """What the caller's key stands for already; raises `Problem` 422 where it was another request's, else *refusal*."""
-    if refusal.reason == "idempotency-conflict":
-        raise key_conflict() from refusal
-    if refusal.reason != "idempotency-replay":
-        raise refusal
-    return refusal.detail
-
-
-def key_conflict() -> Problem:
-    """The caller's key stands for another request."""
-    return Problem(
-        422,
-        "idempotency-conflict",
-        "This Idempotency-Key was used with another body. Nothing was forwarded; use a new key for a new request.",
-    )

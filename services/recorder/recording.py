@@ -32,12 +32,13 @@ from recorder.intending import Agreed, Intended, Intents, MovedOn, drafted
 from recorder.journal import Idempotency, Journal, Refused, Unit
 from recorder.journal.reading import JournalReader
 from recorder.journal.vault import Vault
-from recorder.kept import KeptAnswers, key_conflict
+from recorder.kept import KeptAnswers
 from recorder.policy import Decision
 from recorder.resolving import Call, Outdated, Resolver
 from recorder.serial import Serial
 from recorder.servers import Servers
 from recorder.toolport.port import ToolPort
+from takeback.attempt import key_conflict
 from takeback.auth import Caller
 from takeback.errors import Problem
 from takeback.messages.entry import CallRequest

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import asyncpg
 
 from recorder.campaigns import Campaigns, no_caps
-from recorder.journal import Idempotency, Journal, NewRecord, Refused, Unit
-from recorder.kept import kept_for, standing_for
+from recorder.journal import Idempotency, Journal, NewRecord, Unit
+from recorder.kept import standing_for
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import Problem, human_required, invalid, not_found
@@ -105,7 +105,7 @@ class Runs:
     ) -> dict[str, Any]:
         """Opens a run for *principal*, who must be a member; an agent only under its own name and for its principals.
 
-        The same *key* again gives the run that it opened.
+        *key* then stands for it.
         """
         await self._campaigns.require(campaign, caller)
         if await self._campaigns.role(campaign, wanted.principal) is None:
@@ -122,32 +122,33 @@ class Runs:
             "principal": wanted.principal,
             "by": {"sub": caller.sub, "kind": caller.kind},
         }
-        try:
-            async with self._journal.transaction() as tx:
-                await tx.append(Unit([_record(run, campaign, "run.opened", body)], idempotency=standing_for(key, run)))
-                await tx.execute(
-                    "insert into runs (id, campaign, agent, model, principal, opened_by, opened_by_kind)"
-                    " values ($1, $2, $3, $4, $5, $6, $7)",
-                    run, campaign, wanted.agent, wanted.model, wanted.principal, caller.sub, caller.kind,
-                )  # fmt: skip
-        except Refused as refusal:
-            run = kept_for(refusal)
+        async with self._journal.transaction() as tx:
+            await tx.append(Unit([_record(run, campaign, "run.opened", body)], idempotency=standing_for(key, run)))
+            await tx.execute(
+                "insert into runs (id, campaign, agent, model, principal, opened_by, opened_by_kind)"
+                " values ($1, $2, $3, $4, $5, $6, $7)",
+                run, campaign, wanted.agent, wanted.model, wanted.principal, caller.sub, caller.kind,
+            )  # fmt: skip
+        return await self.described(run, caller)
+
+    async def described(self, run: str, caller: Caller) -> dict[str, Any]:
+        """The run on the wire; refuses like `get`."""
         return (await self.get(run, caller)).described()
 
-    async def close(self, run: str, caller: Caller) -> dict[str, Any]:
+    async def close(self, run: str, caller: Caller, key: Idempotency | None = None) -> dict[str, Any]:
         """Closes the run: no more calls; its review goes out (N1). Closing it twice says so."""
         found = await self.get(run, caller)
         if not (caller.sub in (found.opened_by, found.principal) or found.role in ("owner", "approver")):
             raise await self._campaigns.security.refuse(found.campaign, caller, "close this run")
-        return await self._change(found, caller, "run.closed")
+        return await self._change(found, caller, "run.closed", key)
 
-    async def pause(self, run: str, caller: Caller) -> dict[str, Any]:
+    async def pause(self, run: str, caller: Caller, key: Idempotency | None = None) -> dict[str, Any]:
         """Holds the run still: its calls are refused until it is resumed (a plan can then be made in peace)."""
-        return await self._change(await self._governed(run, caller, "pause"), caller, "run.paused")
+        return await self._change(await self._governed(run, caller, "pause"), caller, "run.paused", key)
 
-    async def resume(self, run: str, caller: Caller) -> dict[str, Any]:
+    async def resume(self, run: str, caller: Caller, key: Idempotency | None = None) -> dict[str, Any]:
         """Lets a paused run go on."""
-        return await self._change(await self._governed(run, caller, "resume"), caller, "run.resumed")
+        return await self._change(await self._governed(run, caller, "resume"), caller, "run.resumed", key)
 
     async def _governed(self, run: str, caller: Caller, what: str) -> RunRow:
         found = await self.get(run, caller)
@@ -157,16 +158,17 @@ class Runs:
             raise await self._campaigns.security.refuse(found.campaign, caller, f"{what} this run")
         return found
 
-    async def _change(self, found: RunRow, caller: Caller, record_type: str) -> dict[str, Any]:
+    async def _change(self, found: RunRow, caller: Caller, record_type: str, key: Idempotency | None) -> dict[str, Any]:
         body = {"run": found.id, "campaign": found.campaign, "by": {"sub": caller.sub, "kind": caller.kind}}
         async with self._journal.transaction() as tx:
             status = await tx.fetchval("select status from streams where stream = $1 for update", found.id)
             if status not in _CHANGES[record_type]:
                 raise Problem(409, f"run-{status}", f"The run is {status}. Nothing was changed.")
-            await tx.append(Unit(records=[_record(found.id, found.campaign, record_type, body)]))
+            record = _record(found.id, found.campaign, record_type, body)
+            await tx.append(Unit([record], idempotency=standing_for(key, found.id)))
             if record_type == "run.closed":
                 await tx.execute("update runs set closed_at = now() where id = $1", found.id)
-        return (await self.get(found.id, caller)).described()
+        return await self.described(found.id, caller)
 
     async def _check_agent(self, campaign: str, caller: Caller, wanted: RunRequest) -> None:
         if caller.kind != "agent":

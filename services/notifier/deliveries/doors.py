@@ -9,9 +9,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from notifier.deliveries.office import Office
-from notifier.idempotency import Attempt, Idempotency
+from notifier.idempotency import Idempotency
 from takeback import json, web
+from takeback.attempt import Attempt
 from takeback.auth import Caller, Verifier
+from takeback.messages.base import Nothing
 from takeback.messages.deliveries import Webhook, WebhookRequest
 
 
@@ -53,8 +55,9 @@ def router(office: Office, idempotency: Idempotency, verifier: Verifier, wake: C
     @doors.post("/v1/campaigns/{campaign}/deliveries/{delivery}/retry")
     async def send_again(request: Request, campaign: str, delivery: str) -> Response:
         caller = await caller_of(request)
-        body = await web.read_body(request)
-        attempt = Attempt.of(caller, request.url.path, request.headers.get("idempotency-key"), body)
+        body = await web.read_json(request)
+        web.validate(body, Nothing)
+        attempt = Attempt.in_request(request, caller, body)
         document = await idempotency.answered(attempt)
         if document is None:
             again = await office.send_again(web.checked_id(campaign), web.checked_id(delivery), caller)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from recorder.api.keys import claim_in
 from recorder.approvals import Approvals
+from recorder.kept import KeptAnswers
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
 from takeback.messages.entry import ApprovalDecision
-from takeback.web import answer, checked_id, read
+from takeback.web import answer, checked_id, read_json, validate
 
 _STATUSES = ("pending", "approved", "denied", "expired")
 
 
-def router(verifier: Verifier, approvals: Approvals) -> APIRouter:
+def router(verifier: Verifier, approvals: Approvals, kept: KeptAnswers) -> APIRouter:
     """The door; each route parses, asks a use case and answers."""
     routes = APIRouter()
 
@@ -37,7 +39,14 @@ def router(verifier: Verifier, approvals: Approvals) -> APIRouter:
 
     @routes.post("/v1/approvals/{approval}/decision")
     async def decide(approval: str, request: Request) -> Response:
-        who, wanted = await caller(request), await read(request, ApprovalDecision)
-        return answer(await approvals.decide(checked_id(approval), who, wanted))
+        who, body = await caller(request), await read_json(request)
+        wanted, key = validate(body, ApprovalDecision), claim_in(request, who, body)
+        return answer(
+            await kept.once(
+                key,
+                lambda: approvals.decide(checked_id(approval), who, wanted, key),
+                lambda decided: approvals.get(decided, who),
+            )
+        )
 
     return routes

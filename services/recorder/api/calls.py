@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from recorder.api.keys import claim_in
 from recorder.journal import Unwritable
+from recorder.kept import KeptAnswers
 from recorder.previews import Previews
 from recorder.recording import Recording
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
 from takeback.messages.entry import CallRequest, PreviewRequest
-from takeback.web import answer, checked_id, read, read_json, validate
+from takeback.web import answer, checked_id, read_json, validate
 
 
-def router(verifier: Verifier, recording: Recording, previews: Previews) -> APIRouter:
+def router(verifier: Verifier, recording: Recording, previews: Previews, kept: KeptAnswers) -> APIRouter:
     """The door; each route parses, asks a use case and answers."""
     routes = APIRouter()
 
@@ -38,7 +41,14 @@ def router(verifier: Verifier, recording: Recording, previews: Previews) -> APIR
 
     @routes.post("/v1/runs/{run}/previews")
     async def preview(run: str, request: Request) -> Response:
-        who, wanted = await caller(request), await read(request, PreviewRequest)
-        return answer(await previews.preview(checked_id(run), who, wanted))
+        who, body = await caller(request), await read_json(request)
+        wanted, key = validate(body, PreviewRequest), claim_in(request, who, body)
+
+        async def shown(_: str = "") -> dict[str, Any]:
+            made = await previews.preview(checked_id(run), who, wanted)
+            await kept.keep(key, made["id"])
+            return made
+
+        return answer(await kept.once(key, shown, shown))
 
     return routes

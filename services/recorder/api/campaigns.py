@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from recorder.api.keys import claim_in
 from recorder.campaigns import Campaigns
+from recorder.kept import KeptAnswers
 from recorder.servers import Servers
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
@@ -28,7 +29,7 @@ from takeback.web import answer, checked_id, read, read_json, validate
 _SERVER: TypeAdapter[McpHttp | NatsServer | HttpServer] = TypeAdapter(ServerRequest)
 
 
-def router(verifier: Verifier, campaigns: Campaigns, servers: Servers) -> APIRouter:
+def router(verifier: Verifier, campaigns: Campaigns, servers: Servers, kept: KeptAnswers) -> APIRouter:
     """The door; each route parses, asks a use case and answers."""
     routes = APIRouter()
 
@@ -39,7 +40,10 @@ def router(verifier: Verifier, campaigns: Campaigns, servers: Servers) -> APIRou
     async def open_campaign(request: Request) -> Response:
         who, body = await caller(request), await read_json(request)
         wanted, key = validate(body, CampaignRequest), claim_in(request, who, body)
-        return answer(await campaigns.open(who, wanted, key), 201)
+        opened = await kept.once(
+            key, lambda: campaigns.open(who, wanted, key), lambda campaign: campaigns.describe(campaign, who)
+        )
+        return answer(opened, 201)
 
     @routes.get("/v1/campaigns")
     async def list_campaigns(request: Request) -> Response:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from recorder.api.keys import claim_in
 from recorder.doubt import Doubts
 from recorder.entries import PAGE, Entries
+from recorder.kept import KeptAnswers
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
 from takeback.messages.entry import ResolutionRequest
-from takeback.web import answer, checked_id, read
+from takeback.web import answer, checked_id, read_json, validate
 
 
-def router(verifier: Verifier, entries: Entries, doubts: Doubts) -> APIRouter:
+def router(verifier: Verifier, entries: Entries, doubts: Doubts, kept: KeptAnswers) -> APIRouter:
     """The door; each route parses, asks a use case and answers."""
     routes = APIRouter()
 
@@ -42,7 +44,14 @@ def router(verifier: Verifier, entries: Entries, doubts: Doubts) -> APIRouter:
 
     @routes.post("/v1/entries/{entry}/resolution")
     async def resolve(entry: str, request: Request) -> Response:
-        who, wanted = await caller(request), await read(request, ResolutionRequest)
-        return answer(await doubts.resolve(checked_id(entry), who, wanted))
+        who, body = await caller(request), await read_json(request)
+        wanted, key = validate(body, ResolutionRequest), claim_in(request, who, body)
+        return answer(
+            await kept.once(
+                key,
+                lambda: doubts.resolve(checked_id(entry), who, wanted, key),
+                lambda settled: entries.get(settled, who),
+            )
+        )
 
     return routes

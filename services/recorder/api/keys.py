@@ -1,27 +1,25 @@
-"""The caller's Idempotency-Key on a POST (contract.md): per sub and path, kept seven days with the body's hash."""
+"""The caller's Idempotency-Key on a POST (contract.md), as the journal keeps it: seven days, with the body's hash."""
 
 from __future__ import annotations
 
-import hashlib
+from typing import Any
 
 from starlette.requests import Request
 
 from recorder.journal import Idempotency
-from takeback import json
+from takeback.attempt import Attempt
 from takeback.auth import Caller
-from takeback.errors import invalid
-
-_LONGEST_KEY = 255
 
 
-def claim_in(request: Request, caller: Caller, body: object) -> Idempotency | None:
+def claim_in(request: Request, caller: Caller, body: Any) -> Idempotency | None:
     """The claim that the request's key makes, None without one; what it stands for is filled in by whoever writes it.
 
     Raises `Problem` 422 for a key that cannot be kept.
     """
-    key = request.headers.get("idempotency-key")
-    if key is None:
-        return None
-    if not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
-        raise invalid(f"An Idempotency-Key is 1 to {_LONGEST_KEY} printable characters.")
-    return Idempotency(caller.sub, request.url.path, key, hashlib.sha256(json.dumps(body)).hexdigest(), "")
+    attempt = Attempt.in_request(request, caller, body)
+    return None if attempt is None else claim_of(attempt)
+
+
+def claim_of(attempt: Attempt) -> Idempotency:
+    """*attempt* as a claim that stands for nothing yet."""
+    return Idempotency(attempt.sub, attempt.path, attempt.key, attempt.body_hash, "")

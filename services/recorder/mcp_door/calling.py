@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, Final
 
 from recorder.answers import JOURNAL_AWAY, Answer, journal_unavailable
+from recorder.api.keys import claim_of
 from recorder.journal import Idempotency, Unwritable
 from recorder.mcp_door.asking import States, Waits, in_problem
 from recorder.mcp_door.continued import Continued
 from recorder.recording import Recording
-from takeback import json
+from takeback.attempt import Attempt
 from takeback.auth import Caller
 from takeback.errors import Problem, invalid
 from takeback.extension import EXTENSION
@@ -19,7 +19,6 @@ from takeback.messages.entry import CallRequest
 from takeback.web import validate
 
 Json = dict[str, Any]
-_LONGEST_KEY: Final = 255
 _OF_THE_CALL: Final = frozenset(
     {"agent", "model", "principal", "interaction", "uses", "dependsOn", "remedies", "corrects", "preview"}
 )
@@ -121,7 +120,7 @@ def _waits(answer: Answer) -> Waits:
 def _key(run: str, caller: Caller, key: Any, body: Json) -> Idempotency | None:
     if key is None:
         return None
-    if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY or not key.isprintable():
-        raise invalid(f"An idempotencyKey is 1 to {_LONGEST_KEY} printable characters.")
-    hashed = hashlib.sha256(json.dumps(body)).hexdigest()
-    return Idempotency(caller.sub, f"/mcp/runs/{run}", key, hashed, "")
+    if not isinstance(key, str):
+        raise invalid("An idempotencyKey is a text.")
+    attempt = Attempt.of(caller, f"/mcp/runs/{run}", key, body)
+    return None if attempt is None else claim_of(attempt)

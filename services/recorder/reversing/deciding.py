@@ -55,12 +55,20 @@ class Deciding:
         self._observer = observer
         self._wake = wake
 
-    async def decide(self, record_id: str, campaign: str, by: Caller, plan_id: str, decision: PlanDecision) -> Recorded:
+    async def decide(
+        self,
+        record_id: str,
+        campaign: str,
+        by: Caller,
+        plan_id: str,
+        decision: PlanDecision,
+        request: str | None = None,
+    ) -> Recorded:
         """The decision as a fact, and for an approval the reversal in the queue, in one commit.
 
         Raises `Problem`: 403 human-required or not-authorised (with a security log entry), 404, 409 digest-mismatch,
         plan-stale (the world moved: nothing was appended), already-decided (another decision came first). The same decision
-        again is answered like the first.
+        again is answered like the first. *request* names the person's own, where it may come again.
         """
         if not by.is_human:
             await self._campaigns.security.write(campaign, by, "decide a plan")
@@ -88,7 +96,7 @@ class Deciding:
         if decision.decision == "approve":
             await self._check_current(decided, campaign, entries)
             resources = resources_of(plan, entries, decided.leave_out)
-        return await self._append(record_id, campaign, by, body, authorities, resources)
+        return await self._append(record_id, campaign, by, body, authorities, resources, request)
 
     async def _append(
         self,
@@ -98,6 +106,7 @@ class Deciding:
         body: dict[str, Any],
         authorities: Mapping[str, str],
         resources: Sequence[str],
+        request: str | None,
     ) -> Recorded:
         authority = ", ".join(sorted(set(authorities.values()))) or None
         actor = {"sub": by.sub, "kind": by.kind, "authority": authority}
@@ -109,7 +118,7 @@ class Deciding:
                     kind="campaign",
                     id=record_id,
                     type="plan.decided",
-                    body=json.dumps({**body, "by": actor}),
+                    body=json.dumps({**body, "by": actor, **({"request": request} if request else {})}),
                     published=True,
                 )
             ],

@@ -16,7 +16,7 @@ import asyncpg
 import structlog
 
 from recorder.failpoints import is_armed, reach
-from recorder.journal import JournalReader, SealBroken, StoredEntry, Vault
+from recorder.journal import Idempotency, JournalReader, SealBroken, StoredEntry, Vault
 from recorder.reversing.bodies import Claim, claim_of
 from recorder.reversing.ending import Endings
 from recorder.reversing.finding import Finding
@@ -104,14 +104,18 @@ class Dispatch:
         return await self._endings.conclude(claimed, claim, original, finding, await self._reader.now())
 
     async def resolve(
-        self, claimed: StoredEntry, outcome: Literal["happened", "did-not-happen"], settled: str
+        self,
+        claimed: StoredEntry,
+        outcome: Literal["happened", "did-not-happen"],
+        settled: str,
+        key: Idempotency | None = None,
     ) -> Receipt:
         """Write a person's word on a claim; *settled* says whose and why. The records are looked at, for their versions."""
         claim, original = await self._claim(claimed)
         _, after = await self._look(claim, original, None, await self._names(original), ask_key=None)
         judgement = Judgement("reverted" if outcome == "happened" else "failed", settled)
         finding = Finding(judgement, after=after)
-        return await self._endings.conclude(claimed, claim, original, finding, await self._reader.now())
+        return await self._endings.conclude(claimed, claim, original, finding, await self._reader.now(), key)
 
     async def _find(self, claim: Claim, original: StoredEntry, names: Mapping[str, str], *, resumed: bool) -> Finding:
         answered = await self._send(claim, original, names, resumed=resumed)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 import asyncpg
 
-from recorder.journal import EntryChange, Journal, JournalReader, NewRecord, Refused, StoredEntry, Unit, Vault
+from recorder.journal import (
+    EntryChange,
+    Idempotency,
+    Journal,
+    JournalReader,
+    NewRecord,
+    Refused,
+    StoredEntry,
+    Unit,
+    Vault,
+)
 from recorder.reversing import bodies
 from recorder.reversing.bodies import Claim
 from recorder.reversing.finding import Finding
@@ -53,11 +64,17 @@ class Endings:
         )
 
     async def conclude(
-        self, claimed: StoredEntry, claim: Claim, original: StoredEntry, finding: Finding, at: datetime
+        self,
+        claimed: StoredEntry,
+        claim: Claim,
+        original: StoredEntry,
+        finding: Finding,
+        at: datetime,
+        key: Idempotency | None = None,
     ) -> Receipt:
         """Write what *finding* proves of the claim at *at*.
 
-        A step that has its receipt gets another: that one settled its doubt.
+        A step that has its receipt gets another: that one settled its doubt. *key*: of the person's request that says so.
         """
         word = Word(claim.approved_by, claim.authority, at)
         outcome = finding.judgement.outcome
@@ -71,9 +88,8 @@ class Endings:
             fields=claim.fields,
             side_effects=finding.said.side_effects if happened and finding.said is not None else [],
         )
-        written = await self._append(
-            await self._unit(claimed, claim, original, receipt, finding.after, finding.said), receipt
-        )
+        unit = await self._unit(claimed, claim, original, receipt, finding.after, finding.said)
+        written = await self._append(replace(unit, idempotency=key), receipt)
         if written.outcome == "reverted":
             entry = original.entry
             await self._pool.execute(_EXERCISED, original.campaign, entry["server"], entry["operation"], original.id)

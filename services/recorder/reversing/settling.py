@@ -8,7 +8,7 @@ from typing import Any, Final
 import asyncpg
 import structlog
 
-from recorder.journal import JournalReader, JournalUnavailable, Refused, StoredEntry
+from recorder.journal import Idempotency, JournalReader, JournalUnavailable, Refused, StoredEntry
 from recorder.reversing.dispatch import Dispatch
 from recorder.serial import Serial
 from takeback.auth import Caller
@@ -72,11 +72,16 @@ class Settling:
             return await self._dispatch.settle(stored)
 
     async def resolve(
-        self, reversal: StoredEntry, caller: Caller, wanted: ResolutionRequest, authority: str
+        self,
+        reversal: StoredEntry,
+        caller: Caller,
+        wanted: ResolutionRequest,
+        authority: str,
+        key: Idempotency | None = None,
     ) -> dict[str, Any]:
         """A person's word on a reversal in doubt or unverified: another receipt; the reversal's entry as it is then.
 
-        The caller's *authority* was checked. Raises `Problem` 409 when it is settled already.
+        The caller's *authority* was checked; *key* then stands for the entry. Raises `Problem` 409 when it is settled already.
         """
         if reversal.kind != "reversal" or reversal.status not in ("in_doubt", "unverified"):
             raise Problem(409, "not-in-doubt", f"The reversal is {reversal.status}. Nothing was changed.")
@@ -84,7 +89,7 @@ class Settling:
         settled = f"{told}, says {caller.sub} ({authority}): {wanted.reason}"
         async with self._serial.turn(reversal.serial_key):
             try:
-                await self._dispatch.resolve(reversal, wanted.outcome, settled)
+                await self._dispatch.resolve(reversal, wanted.outcome, settled, key)
             except Refused as refused:
                 raise Problem(
                     409, "not-in-doubt", f"Somebody settled it in this moment ({refused.detail}). Nothing was changed."

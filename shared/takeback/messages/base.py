@@ -37,3 +37,7 @@ class Request(Message):
     """What a caller sends: an unknown member is a mistake that the caller hears of."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Nothing(Request):
+    """What a POST takes that needs no body: none, or an empty object."""

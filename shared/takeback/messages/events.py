@@ -217,6 +217,8 @@ class PlanDecided(Chained):
     fields: dict[str, list[str]] = Field(default_factory=dict)
     reason: str = ""
     category: Category | None = None
+    request: str | None = None
+    """Names the request that decided it, for one that came with an Idempotency-Key."""
 
 
 class ReversalStep(Chained):

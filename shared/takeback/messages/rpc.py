@@ -99,7 +99,8 @@ class WindowLapsedBody(WindowBody):
 
 
 class DecidedBody(PlanDecision):
-    """The body of ``plan.decided``."""
+    """The body of ``plan.decided``; *request* names the one that came with an Idempotency-Key."""
 
     plan: Id
     campaign: Id | None = None
+    request: str | None = None
