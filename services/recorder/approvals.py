@@ -158,8 +158,8 @@ class Approvals:
     ) -> dict[str, Any]:
         """A person's decision. Approved, the recorder forwards the call by itself; denied, the entry ends (P6).
 
-        *key* then stands for the approval. Raises 404 for strangers, `human-required`, 403 without authority (logged), 409
-        when it was decided or has expired.
+        *key* then stands for the approval. Raises 404 for strangers, `human-required`, 403 without authority (logged), 422
+        `no-passkeys` for an assertion, 409 when it was decided or has expired.
         """
         row = await self._pool.fetchrow("select campaign, entry from approvals where id = $1", approval)
         if row is None:
@@ -173,6 +173,8 @@ class Approvals:
         authority = authority_over(caller.sub, role, entry["principal"], entry["undo"].get("undoAuthority"))
         if authority is None:
             raise await self._campaigns.security.refuse(row["campaign"], caller, "decide this approval", stored.id)
+        if decision.assertion is not None:
+            raise _no_passkeys()
         told = {
             "approval": approval,
             "entry": stored.id,
@@ -306,6 +308,16 @@ class Approvals:
         if stored is None:
             raise not_found()
         return stored
+
+
+def _no_passkeys() -> Problem:
+    """The refusal of a passkey's assertion: one that is taken and not checked would be trusted (P6)."""
+    return Problem(
+        422,
+        "no-passkeys",
+        "This release does not check passkeys, so it takes no assertion. Nothing was changed; leave it out: the decision is"
+        " recorded as authenticated by your token.",
+    )
 
 
 def _shown_to(caller: Caller, document: dict[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,15 @@ async def test_a_denied_call_is_never_forwarded(campaign: Campaign) -> None:
     assert campaign.deals.effects == 0
 
 
+async def test_a_passkeys_assertion_is_refused_while_nobody_checks_it(campaign: Campaign) -> None:
+    """P6: what is taken without effect would be trusted; the approval waits on."""
+    approval = (await campaign.set_stage("won")).json()["approval"]["id"]
+    path, wanted = f"/v1/approvals/{approval}/decision", {"decision": "approve", "assertion": {"id": "key"}}
+    refused = await campaign.lab.client("POST", path, wanted, sub="olga")
+    assert (refused.status_code, refused.json()["title"]) == (422, "no passkeys"), refused.text
+    assert (await campaign.lab.client.ok("GET", f"/v1/approvals/{approval}"))["status"] == "pending"
+
+
 async def test_only_people_with_authority_decide(campaign: Campaign) -> None:
     """G7: the principal may, a bystander and an agent may not, a stranger sees nothing; what was refused is logged."""
     approval = (await campaign.set_stage("won")).json()["approval"]["id"]

@@ -70,6 +70,10 @@ class McpHttp(Request):
     def _one_of_both(self) -> McpHttp:
         if (self.url is None) == (self.command is None):
             raise ValueError("an MCP server has either a url or a command")
+        if self.command is not None and self.headers:
+            raise ValueError("headers go to a url; what is started by a command reads its secrets from env")
+        if self.url is not None and (self.args or self.env):
+            raise ValueError("args and env are a command's; a server with a url is told its secrets in headers")
         return self
 
 
