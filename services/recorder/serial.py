@@ -44,19 +44,13 @@ class Standing:
     doubt: str | None
 
 
-@dataclass(slots=True)
-class Turn:
-    """A turn on a serial key; without a key nothing is ordered and there is no fence."""
-
-    key: str | None
-
-
 class Serial:
     """Turns on serial keys. Redis says whose turn it is; the fence in PostgreSQL says whether that was true."""
 
     def __init__(self, locks: Locks, *, lease_seconds: float, wait_seconds: float) -> None:
         self._locks = locks
         self._left: dict[str, int] = {}
+        self._alone: set[str] = set()
         self._lease_seconds = lease_seconds
         self.wait_seconds = wait_seconds
 
@@ -64,22 +58,29 @@ class Serial:
         """A turn of ours ended with the key's *fence* at this; None where that is not known."""
         if key is None:
             return
+        before = self._left.pop(key, None)
+        self._alone.discard(key)
         if fence is None:
-            self._left.pop(key, None)
             return
         if len(self._left) >= _REMEMBERED_KEYS:
             self._left.clear()
+            self._alone.clear()
         self._left[key] = fence
+        if before is not None and fence == before + 2:  # an intent and a conclusion, both of ours
+            self._alone.add(key)
 
     def remembered(self, key: str | None) -> int | None:
         """The key's fence as our last turn left it. Whoever moved it since is found out by the intent that names it."""
         return 0 if key is None else self._left.get(key)
 
     @asynccontextmanager
-    async def turn(self, key: str | None) -> AsyncIterator[Turn]:
-        """Waits for the key's turn and holds it for the block. Raises `Problem` 503 `campaign-busy`: nothing was forwarded."""
+    async def turn(self, key: str | None) -> AsyncIterator[None]:
+        """Waits for the key's turn and holds it for the block; without a key nothing is ordered and there is no fence.
+
+        Raises `Problem` 503 `campaign-busy`: nothing was forwarded.
+        """
         if key is None:
-            yield Turn(None)
+            yield
             return
         try:
             lease = await self._locks.acquire(key, lease_seconds=self._lease_seconds, wait_seconds=self.wait_seconds)
@@ -90,9 +91,10 @@ class Serial:
                 "campaign-busy", "The queue of this campaign's calls is away. Nothing was forwarded; try again."
             ) from error
         try:
-            yield Turn(key)
+            yield
         finally:
-            self._locks.release(lease)
+            # Where nobody came between our last two turns, our next caller need not ask Redis again.
+            self._locks.release(lease, keep=key in self._alone)
 
 
 def busy() -> Problem:

@@ -2,6 +2,9 @@
 
 Redis only orders those who wait. What must never happen twice is guarded by PostgreSQL's fence and its unique index
 (design.md, Serialization): a Redis that restarted empty, or a lease that ran out, costs a retry there and nothing more.
+
+A lease that is given back may be kept for a moment, for whoever of this process asks next: an agent's next call follows its
+last one. Whoever waits for it in another process leaves word, and is let in before this process asks again.
 """
 
 from __future__ import annotations
@@ -27,7 +30,15 @@ PREFIX: Final = "takeback:lock:"
 _SOCKET_SECONDS: Final = 2.0
 _FIRST_WAIT: Final = 0.002
 _LONGEST_WAIT: Final = 0.05
-_RELEASE: Final = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
+_KEPT_SECONDS: Final = 0.02
+"""How long a lease that was given back is kept for the next caller of this process."""
+_IN_A_ROW_SECONDS: Final = 0.25
+"""How long one lease goes from caller to caller before Redis is asked whether somebody else waits."""
+_RELEASE: Final = (
+    "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return redis.call('exists', KEYS[2])"
+)
+_WANTED: Final = ":wanted"
+_WANTED_MILLISECONDS: Final = 200
 _LOST: Final = (RedisError, OSError, TimeoutError)
 
 
@@ -41,17 +52,17 @@ class LockBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A held name. *until* is in `time.monotonic` seconds; *waited* says that somebody else had it when it was asked for."""
+    """A held name. *since*, in `time.monotonic` seconds, is when Redis was asked for it, maybe by an earlier caller."""
 
     name: str
     token: str
-    until: float
-    waited: bool
+    seconds: float
+    since: float
 
 
 @dataclass(slots=True)
 class _Command:
-    """One command of one caller, sent together with whatever else is queued. A release has nobody who waits for it."""
+    """One command of one caller, sent together with whatever else is queued. *reply* is None where nobody waits for it."""
 
     words: tuple[Any, ...]
     reply: asyncio.Future[Any] | None
@@ -77,6 +88,9 @@ class Locks:
         self._queue: list[_Command] = []
         self._sending: asyncio.Task[None] | None = None
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._kept: dict[str, tuple[Lease, asyncio.TimerHandle]] = {}
+        self._given_back: dict[str, asyncio.Future[Any]] = {}
+        self._yielding: set[str] = set()
 
     async def acquire(self, name: str, *, lease_seconds: float, wait_seconds: float) -> Lease:
         """The lease on *name* for *lease_seconds*; raises `LockBusy` after *wait_seconds*, `LockUnavailable` without Redis.
@@ -84,16 +98,30 @@ class Locks:
         Callers of this process get it in the order in which they asked.
         """
         give_up = time.monotonic() + wait_seconds
-        waited = await self._turn(name, give_up)
+        await self._turn(name, give_up)
         try:
-            return await self._contend(name, lease_seconds, give_up, waited)
+            kept = self._kept.pop(name, None)
+            if kept is not None:
+                lease, timer = kept
+                timer.cancel()
+                if lease.seconds == lease_seconds:
+                    return lease
+                self._give_back(lease)
+            return await self._contend(name, lease_seconds, give_up)
         except BaseException:
             self._next(name)
             raise
 
-    def release(self, lease: Lease) -> None:
-        """Lets go of *lease*, if it is still this holder's. Does not wait: whoever asks next is queued behind it."""
-        self._enqueue(_Command(("EVAL", _RELEASE, 1, PREFIX + lease.name, lease.token), None))
+    def release(self, lease: Lease, *, keep: bool = False) -> None:
+        """Lets go of *lease*, if it is still this holder's. Does not wait: whoever asks next is queued behind it.
+
+        *keep* it a moment for the next caller of this process, where nobody else is known to want it.
+        """
+        if keep and time.monotonic() - lease.since < _IN_A_ROW_SECONDS:
+            timer = asyncio.get_running_loop().call_later(_KEPT_SECONDS, self._let_go, lease.name)
+            self._kept[lease.name] = lease, timer
+        else:
+            self._give_back(lease)
         self._next(lease.name)
 
     async def ping(self) -> None:
@@ -101,17 +129,38 @@ class Locks:
         await self._ask("PING")
 
     async def close(self) -> None:
-        """Sends what is still queued and closes the connection."""
+        """Gives back what is kept, sends what is still queued and closes the connection."""
+        for name in list(self._kept):
+            self._kept[name][1].cancel()
+            self._let_go(name)
         if self._sending is not None:
             await self._sending
         await self._redis.aclose()
 
-    async def _turn(self, name: str, give_up: float) -> bool:
-        """Waits until nobody of this process is before us; whether there was somebody."""
+    def _let_go(self, name: str) -> None:
+        lease, _ = self._kept.pop(name)
+        self._give_back(lease)
+
+    def _give_back(self, lease: Lease) -> None:
+        name, key = lease.name, PREFIX + lease.name
+        reply = self._given_back[name] = asyncio.get_running_loop().create_future()
+        reply.add_done_callback(lambda _: self._was_given_back(name, reply))
+        self._enqueue(_Command(("EVAL", _RELEASE, 2, key, key + _WANTED, lease.token), reply))
+
+    def _was_given_back(self, name: str, reply: asyncio.Future[Any]) -> None:
+        """Where somebody of another process waits for *name*, whoever asks here next lets it look first."""
+        if self._given_back.get(name) is reply:
+            del self._given_back[name]
+        if reply.exception() is None and reply.result():
+            self._yielding.add(name)
+            asyncio.get_running_loop().call_later(_LONGEST_WAIT, self._yielding.discard, name)
+
+    async def _turn(self, name: str, give_up: float) -> None:
+        """Waits until nobody of this process is before us."""
         queue = self._waiting.get(name)
         if queue is None:
             self._waiting[name] = deque()
-            return False
+            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         try:
@@ -125,7 +174,6 @@ class Locks:
             if isinstance(error, TimeoutError):
                 raise LockBusy(f"{name} was held by others all the while") from error
             raise
-        return True
 
     def _next(self, name: str) -> None:
         queue = self._waiting[name]
@@ -136,22 +184,30 @@ class Locks:
                 return
         del self._waiting[name]
 
-    async def _contend(self, name: str, lease_seconds: float, give_up: float, waited: bool) -> Lease:
+    async def _contend(self, name: str, lease_seconds: float, give_up: float) -> Lease:
         token = f"{self._name}-{next(self._numbers)}"
+        key = PREFIX + name
+        milliseconds = max(1, int((lease_seconds + _KEPT_SECONDS + _IN_A_ROW_SECONDS) * 1000))
         pause = _FIRST_WAIT
+        if name in self._given_back:
+            await asyncio.wait([self._given_back[name]])
+        if name in self._yielding:
+            await asyncio.sleep(_LONGEST_WAIT)
         while True:
             asked = time.monotonic()
             try:
-                won = await self._ask("SET", PREFIX + name, token, "NX", "PX", max(1, int(lease_seconds * 1000)))
+                won = await self._ask("SET", key, token, "NX", "PX", milliseconds)
             except BaseException:
                 # It may have been won all the same: give it back rather than let it run out.
-                self._enqueue(_Command(("EVAL", _RELEASE, 1, PREFIX + name, token), None))
+                self._give_back(Lease(name, token, lease_seconds, asked))
                 raise
             if won:
-                return Lease(name, token, asked + lease_seconds, waited)
-            waited = True
+                if pause > _FIRST_WAIT:
+                    self._enqueue(_Command(("DEL", key + _WANTED), None))
+                return Lease(name, token, lease_seconds, asked)
             if time.monotonic() + pause > give_up:
                 raise LockBusy(f"{name} was held by others all the while")
+            self._enqueue(_Command(("SET", key + _WANTED, token, "PX", _WANTED_MILLISECONDS), None))
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  a pause, no secret
             pause = min(pause * 1.5, _LONGEST_WAIT)
 

@@ -53,13 +53,12 @@ async def test_callers_of_one_process_get_it_in_the_order_in_which_they_asked(lo
 
 async def test_a_name_that_stays_held_is_told_as_busy_and_the_next_one_is_not_hindered(locks: Locks) -> None:
     lease = await locks.acquire("name", lease_seconds=5, wait_seconds=1)
-    assert not lease.waited
     with pytest.raises(LockBusy):
         await locks.acquire("name", lease_seconds=5, wait_seconds=0.05)
     waiting = asyncio.ensure_future(locks.acquire("name", lease_seconds=5, wait_seconds=5))
     await asyncio.sleep(0)
     locks.release(lease)
-    assert (await waiting).waited
+    assert (await waiting).name == "name"
 
 
 async def test_a_caller_that_gives_up_leaves_the_queue(locks: Locks) -> None:
@@ -97,3 +96,46 @@ async def test_without_redis_nobody_holds_anything_and_with_it_back_the_next_one
     await valkey.start()
     locks.release(await locks.acquire("name", lease_seconds=5, wait_seconds=1))
     await locks.close()
+
+
+async def test_a_lease_kept_for_the_next_caller_is_that_callers_and_is_given_back_when_nobody_asks(
+    locks: Locks, redis_url: str
+) -> None:
+    """J19: kept, it is still held; nobody else has it meanwhile."""
+    first = await locks.acquire("name", lease_seconds=5, wait_seconds=1)
+    locks.release(first, keep=True)
+    second = await locks.acquire("name", lease_seconds=5, wait_seconds=1)
+    assert second == first
+    assert await locks._ask("GET", PREFIX + "name") == first.token.encode()
+    locks.release(second, keep=True)
+    other = Locks(redis_url)
+    third = await other.acquire("name", lease_seconds=5, wait_seconds=1)
+    assert await locks._ask("GET", PREFIX + "name") == third.token.encode()
+    await other.close()
+
+
+async def test_whoever_waits_elsewhere_is_let_in_between_callers_that_follow_each_other_closely(
+    locks: Locks, redis_url: str
+) -> None:
+    """J19: a busy process does not keep a campaign to itself."""
+    other = Locks(redis_url)
+
+    async def one_turn() -> None:
+        other.release(await other.acquire("name", lease_seconds=60, wait_seconds=5))
+
+    let_in = asyncio.ensure_future(one_turn())
+    while not let_in.done():
+        lease = await locks.acquire("name", lease_seconds=60, wait_seconds=10)
+        await locks.ping()  # a turn's work
+        locks.release(lease, keep=True)
+    await let_in
+    await other.close()
+
+
+async def test_what_is_kept_is_given_back_at_the_end(redis_url: str) -> None:
+    """J19."""
+    ending, staying = Locks(redis_url), Locks(redis_url)
+    ending.release(await ending.acquire("name", lease_seconds=60, wait_seconds=1), keep=True)
+    await ending.close()
+    assert await staying._ask("EXISTS", PREFIX + "name") == 0
+    await staying.close()
