@@ -29,6 +29,11 @@ from takeback.tasks import end
 BATCH = 256
 FORGET_SECONDS = 0.05
 """How long rows of what was published may wait to be deleted together."""
+_FORGET = """
+with relaxed as (select set_config('synchronous_commit', 'off', true))
+delete from outbox using relaxed where id = any($1)
+"""
+"""Lost at worst in a crash: then the sweeper publishes it again under the same id."""
 MAX_WAITING = 20_000
 """Beyond this many records in memory the rest is left to the sweeper."""
 
@@ -160,10 +165,7 @@ class Publisher:
     async def _forget(self) -> None:
         sent, self._sent = self._sent, []
         try:
-            async with self._pool.acquire() as connection, connection.transaction():
-                # Lost at worst in a crash: then the sweeper publishes it again under the same id.
-                await connection.execute("set local synchronous_commit to off")
-                await connection.execute("delete from outbox where id = any($1)", sent)
+            await self._pool.execute(_FORGET, sent)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             _log.warning(
                 "published, and still in the outbox: it will go out again", records=len(sent), error=str(error)
