@@ -14,12 +14,10 @@ from typing import Final, Literal, get_args
 Failpoint = Literal[
     "before-intent",
     "after-intent",
-    "after-send",
     "after-effect",
     "before-conclusion",
     "before-publish",
     "at-claim",
-    "after-undo-sent",
 ]
 FAILPOINTS: Final[tuple[Failpoint, ...]] = get_args(Failpoint)
 
@@ -37,11 +35,6 @@ def armed_in(environ: Mapping[str, str]) -> tuple[str, int] | None:
 
 _armed = armed_in(os.environ)
 _reached = 0
-
-
-def is_armed(name: Failpoint) -> bool:
-    """Whether this process is to die at *name*."""
-    return _armed is not None and _armed[0] == name
 
 
 def reach(name: Failpoint) -> None:

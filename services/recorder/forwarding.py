@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -169,7 +168,7 @@ def result_without_declaration(result: Mapping[str, Any]) -> dict[str, Any]:
 async def _ask(call: Call, port: ToolPort, snapshot: Snapshot | None, fence: int | None, deadline: float) -> Outcome:
     prepared = snapshot.prepared if snapshot is not None else None
     if prepared is not None and isinstance(port, SelfMade):
-        asked = port.call_prepared(
+        return await port.call_prepared(
             prepared,
             call.operation.name,
             call.request.arguments,
@@ -179,22 +178,15 @@ async def _ask(call: Call, port: ToolPort, snapshot: Snapshot | None, fence: int
             deadline=deadline,
             serial_key=call.serial_key,
         )
-    else:
-        asked = port.call(
-            call.operation.name,
-            call.request.arguments,
-            entry=call.entry,
-            idempotency_key=call.entry,
-            fence=fence,
-            deadline=deadline,
-            serial_key=call.serial_key,
-        )
-    if failpoints.is_armed("after-send"):
-        sending = asyncio.ensure_future(asked)
-        await asyncio.wait([sending], timeout=0.05)
-        failpoints.reach("after-send")
-        return await sending
-    return await asked
+    return await port.call(
+        call.operation.name,
+        call.request.arguments,
+        entry=call.entry,
+        idempotency_key=call.entry,
+        fence=fence,
+        deadline=deadline,
+        serial_key=call.serial_key,
+    )
 
 
 def _failed(call: Call, began: float, detail: str) -> Forwarded:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Final, Literal
 
 import httpx
 import pytest
@@ -23,10 +24,12 @@ from tests.waiting import eventually
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.faults]
 
 ROUNDS = int(os.environ.get("TAKEBACK_FAULT_ROUNDS", "1"))
-ENDINGS: dict[Failpoint, tuple[str | None, int]] = {
+IN_THE_TOOL: Final = "in-the-tool"
+"""No failpoint: the test kills the recorder when the tool server has the request."""
+ENDINGS: dict[Failpoint | Literal["in-the-tool"], tuple[str | None, int]] = {
     "before-intent": (None, 0),
     "after-intent": ("failed", 0),
-    "after-send": ("committed", 1),
+    IN_THE_TOOL: ("committed", 1),
     "after-effect": ("committed", 1),
     "before-conclusion": ("committed", 1),
     "before-publish": ("committed", 1),
@@ -49,24 +52,28 @@ async def campaign(lab: Lab) -> Campaign:
 
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
-@pytest.mark.parametrize("failpoint", ENDINGS)
+@pytest.mark.parametrize("where", ENDINGS)
 async def test_a_recorder_killed_in_a_call_leaves_one_entry_whose_effect_happened_at_most_once(
-    campaign: Campaign, failpoint: Failpoint, round_: int
+    campaign: Campaign, where: Failpoint | Literal["in-the-tool"], round_: int
 ) -> None:
     """J2, J7: SIGKILL anywhere; another replica settles what the dead one left."""
-    environ = {
-        **campaign.lab.environ,
-        "TAKEBACK_TEST": "1",
-        "TAKEBACK_FAILPOINT": failpoint,
-        "TAKEBACK_FORWARD_DEADLINE_SECONDS": "0.3",
-    }
+    environ = {**campaign.lab.environ, "TAKEBACK_FORWARD_DEADLINE_SECONDS": "0.3"}
+    if where == IN_THE_TOOL:
+        campaign.deals.behave("set_stage", "hang")
+    else:
+        environ |= {"TAKEBACK_TEST": "1", "TAKEBACK_FAILPOINT": where}
     async with TakebackProcess(module="tests.recorder_lab", environ=environ) as process:
         async with httpx.AsyncClient(base_url=process.url, timeout=10) as http:
             dying = Campaign(_through(campaign.lab, http), campaign.id, campaign.run, campaign.deals)
+            call = asyncio.ensure_future(dying.set_stage("won"))
+            if where == IN_THE_TOOL:
+                await campaign.deals.arrived.wait()
+                await process.end(signal.SIGKILL)
+                campaign.deals.release.set()
             with pytest.raises(httpx.TransportError):
-                await dying.set_stage("won")
+                await call
         assert await process.end(signal.SIGKILL) != 0
-    status, effects = ENDINGS[failpoint]
+    status, effects = ENDINGS[where]
     if status is None:
         assert await campaign.entries() == []
     else:

@@ -206,18 +206,25 @@ async def _stopped(stopping: list[asyncio.Task[None]]) -> bool:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("round_", range(ROUNDS))
-@pytest.mark.parametrize("failpoint", ["at-claim", "after-undo-sent"])
+@pytest.mark.parametrize("where", ["at-claim", "in-the-tool"])
 async def test_a_recorder_killed_in_a_reversal_leaves_it_to_another_and_it_is_done_once(
-    postgres_url: str, nats_url: str, redis_url: str, tmp_path: Path, failpoint: str, round_: int
+    postgres_url: str, nats_url: str, redis_url: str, tmp_path: Path, where: str, round_: int
 ) -> None:
-    """G9, J17: SIGKILL of a separate process at the claim, and after the undo was sent."""
+    """G9, J17: SIGKILL of a separate process at the claim, and when the tool server has the request for the undo."""
     settings = {"TAKEBACK_FORWARD_DEADLINE_SECONDS": "1"}
     async with lab_on(postgres_url, nats_url, redis_url, tmp_path / "keys", **settings) as lab:
         entry = await lab.call("edit", doc_id="d1", title="wrong")
         plan = await lab.propose(entry)
         runner = lab.recorder.reversing.runner
         await runner.stop()
-        async with another_recorder(lab, TAKEBACK_FAILPOINT=failpoint) as doomed:
+        armed = {"TAKEBACK_FAILPOINT": where} if where == "at-claim" else {}
+        async with another_recorder(lab, **armed) as doomed:
+
+            async def kill() -> None:
+                lab.office.during = None
+                doomed.kill()
+
+            lab.office.during = kill if where == "in-the-tool" else None
             await lab.approve(plan)
             assert await asyncio.wait_for(doomed.wait(), 20) == -signal.SIGKILL
         stored = await lab.stored(entry)

@@ -15,7 +15,6 @@ from typing import Literal
 import asyncpg
 import structlog
 
-from recorder.failpoints import is_armed, reach
 from recorder.journal import Idempotency, JournalReader, SealBroken, StoredEntry, Vault
 from recorder.reversing.bodies import Claim, claim_of
 from recorder.reversing.ending import Endings
@@ -134,12 +133,8 @@ class Dispatch:
     async def _send(self, claim: Claim, original: StoredEntry, names: Mapping[str, str], *, resumed: bool) -> Answered:
         try:
             port = await self._ports.port(original.campaign, original.entry["server"])
-            asked = asyncio.ensure_future(self._undo(port, original, claim, names, resumed=resumed))
-            if is_armed("after-undo-sent"):
-                await asyncio.wait([asked], timeout=0.05)
-            reach("after-undo-sent")
             async with asyncio.timeout(self._deadline):
-                said = await asked
+                said = await self._undo(port, original, claim, names, resumed=resumed)
         except NotSent as error:
             return Answered("not_sent", detail=str(error))
         except (ToolRefused, Unsupported) as error:
