@@ -17,6 +17,7 @@ from prometheus_client import Gauge
 
 from notifier import feed
 from notifier.deliveries import telling
+from notifier.remembering import KEPT
 from takeback import json
 from takeback.messages.events import Event
 from takeback.subjects import STREAM, TYPE_PREFIX, event_subject
@@ -75,6 +76,10 @@ class Announcer:
                 DUE.set(await self.due())
             except _LOST as error:
                 log.warning("announcements wait for the bus", error=str(error) or type(error).__name__)
+
+    async def trim(self) -> None:
+        """Lets go of what JetStream has had for so long that nothing can ask for it any more (decision 0022)."""
+        await self._pool.execute("delete from announcements where published_at < now() - $1::interval", KEPT)
 
     async def due(self) -> int:
         """How many wait for JetStream."""

@@ -24,6 +24,7 @@ from notifier.idempotency import Idempotency
 from notifier.lapsing import Lapsing
 from notifier.measuring import Measuring
 from notifier.members import Members
+from notifier.outgoing import Messages
 from notifier.questions import Questions
 from notifier.queue import Queue
 from notifier.reminding import Reminding
@@ -86,7 +87,9 @@ class Notifier:
         self._console = Console(sessions, http, settings.console_api_url, issuer)
         app.router.routes.extend(self._console.routes())
         self.app: Starlette = app
-        self._trimming = Trimming(feed, tickets, idempotency, sessions, self._deliveries.ledger)
+        self._trimming = Trimming(
+            feed, tickets, idempotency, sessions, self._announcer, self._deliveries.ledger, Messages(pool)
+        )
         self._watch = Watch(
             pool,
             Reminding(pool, calendars),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from notifier.remembering import is_remembered
 from notifier.windows import Window
 from takeback.duty import Calendar, calendar_for, last_duty, next_on_duty
 from takeback.messages.campaign import Reminders
@@ -106,12 +107,13 @@ class Step:
 def step(window: Window, terms: Terms, people: People, told: Told, now: datetime) -> Step:
     """What is to be done about the open *window* at *now*. One thing at a time; look again at `look_at`.
 
-    What is past is only told as past: a window that nobody was told of in time gets no late reminder (`tell_passed`).
+    What is past is only told as past: a window that nobody was told of in time gets no late reminder (`tell_passed`), and
+    nothing at all once it is so long past that nobody remembers whether they were.
     """
     end = window.undo_by + GRACE
     if now >= window.undo_by:
         unheard = told.reminded_at is None and not (told.escalated or told.passed or told.acknowledged)
-        to = people.reminded_of(window) if unheard else ()
+        to = people.reminded_of(window) if unheard and is_remembered(window.undo_by, now) else ()
         return Step("lapse" if now >= end else "wait", end, to, tell_passed=unheard and now >= end and bool(to))
     if told.acknowledged:
         return Step("wait", end)

@@ -11,8 +11,11 @@ import hashlib
 from datetime import datetime
 from typing import Any, Literal
 
+import asyncpg
+
 from notifier.deliveries import ways
 from notifier.feed import Transaction
+from notifier.remembering import KEPT
 from takeback import json
 
 Kind = Literal[
@@ -20,6 +23,31 @@ Kind = Literal[
     "approval.requested", "reversal.completed",
 ]  # fmt: skip
 """What a message is about; its payload is described in `docs/deliveries.md`."""
+
+
+# A window that is open still asks who was told of it; a delivery that is there may be sent again by hand.
+_TRIM_TOLD = """
+delete from told where undo_by < now() - $1::interval and not exists (
+    select from windows w where w.entry = told.entry and w.undo_by = told.undo_by and w.state = 'open')
+"""
+_TRIM = """
+delete from outgoing where created_at < now() - $1::interval and (accepted_at is null) = (recorded_at is null)
+    and not exists (select from told where told.message = outgoing.id)
+    and not exists (select from deliveries where deliveries.message = outgoing.id)
+"""
+
+
+class Messages:
+    """The messages that were written, for as long as something can follow from them."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def trim(self) -> None:
+        """Lets go of those that are long past, and of which windows they told (decision 0022)."""
+        async with self._pool.acquire() as connection, connection.transaction():
+            await connection.execute(_TRIM_TOLD, KEPT)
+            await connection.execute(_TRIM, KEPT)
 
 
 def message_id(*happened: str) -> str:

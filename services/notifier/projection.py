@@ -14,6 +14,7 @@ import asyncpg
 from notifier import agenda, announcements, broadcasts, feed, outgoing
 from notifier.deliveries import telling
 from notifier.feed import Transaction
+from notifier.remembering import is_remembered
 from notifier.review import Known, Run, review
 from takeback import json
 from takeback.ids import is_valid_id
@@ -64,14 +65,16 @@ async def apply(connection: Transaction, event: Event) -> None:
     changed = await agenda.role_change(connection, short_type, event)
     told = await _project(connection, short_type, event)
     campaign = campaign_of(event)
-    if await feed.passes(connection, event):
+    is_new = await feed.passes(connection, event)
+    if is_new:
         await feed.append(connection, campaign, event)
         await telling.tell(connection, campaign, event)
         if changed is not None:
             await agenda.note(connection, changed)
     # After the feed: its counter puts the campaign's transactions in order, and windows of one are changed by several.
     await agenda.project(connection, short_type, event)
-    for announcement in told:
+    now: datetime = await connection.fetchval("select clock_timestamp()") if told else event.time
+    for announcement in told if is_new or is_remembered(event.time, now) else ():
         if await announcements.announce(connection, campaign, announcement):
             await _send(connection, campaign, announcement)
 

@@ -1,29 +1,29 @@
-"""What is kept for a while only: the feed's tail, unused tickets, repeated requests' answers, sessions, what was delivered."""
+"""What is kept for a while only (decision 0022): the feed, tickets, sessions, what was answered and what was told."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 import asyncpg
 import structlog
-
-from notifier.console.sessions import Sessions
-from notifier.deliveries.ledger import Ledger
-from notifier.feed import Feed
-from notifier.idempotency import Idempotency
-from notifier.tickets import Tickets
 
 log = structlog.get_logger()
 _EVERY_SECONDS = 60.0
 
 
+class Kept(Protocol):
+    """A table, or several, that knows how long it keeps what."""
+
+    async def trim(self) -> None:
+        """Lets go of what is too old."""
+
+
 class Trimming:
     """Lets go of what is too old, once a minute."""
 
-    def __init__(
-        self, feed: Feed, tickets: Tickets, idempotency: Idempotency, sessions: Sessions, deliveries: Ledger
-    ) -> None:
-        self._kept = feed, tickets, idempotency, sessions, deliveries
+    def __init__(self, *kept: Kept) -> None:
+        self._kept = kept
 
     async def run(self) -> None:
         """For ever."""

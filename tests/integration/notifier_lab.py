@@ -38,6 +38,8 @@ class StandInJournal:
         self.streams: dict[str, list[dict[str, Any]]] = {}
         self.unsettled: list[dict[str, Any]] = []
         self.refused: list[dict[str, Any]] = []
+        self.age = timedelta()
+        """How long ago what is appended happened."""
         self._subscription: Any = None
 
     @classmethod
@@ -77,7 +79,7 @@ class StandInJournal:
             "source": f"/campaigns/{campaign}",
             "type": TYPE_PREFIX + kind,
             "subject": stream,
-            "time": datetime.now(UTC).isoformat(),
+            "time": (datetime.now(UTC) - self.age).isoformat(),
             "datacontenttype": "application/json",
             "data": {
                 **body,

@@ -1,6 +1,7 @@
 """What is taken back is told to everybody, once, whatever happens to the bus and the notifier (N5)."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import asyncpg
 import pytest
 
 from notifier.rebuild import rebuild
+from notifier.remembering import KEPT
 from notifier.tables import PROJECTION
 from takeback import json
 from tests.integration.notifier_lab import Lab, StandInJournal, Story, subscribed
@@ -182,6 +184,44 @@ async def test_a_rebuild_gives_the_same_projection_and_tells_nothing_again(
     assert after == before
     assert [event["data"]["entry"]["id"] for event in heard] == [last]
     assert (await database.fetch("select * from notifier.feed order by seq"))[: len(fed)] == fed
+
+
+async def test_what_was_told_so_long_ago_that_nobody_remembers_it_is_not_told_again(
+    lab: Lab, journal: StandInJournal, database: asyncpg.Connection, nats_server: NatsServer
+) -> None:
+    """N5: after the ledgers were trimmed, neither a rebuild nor a lost bus nor a lost projection tells anything again."""
+    story, long_ago = Story(journal), KEPT + timedelta(hours=1)
+    journal.age = long_ago
+    await story.begin()
+    async with lab.notifier():
+        entries = [await story.call(broadcasts=[1], seconds=seconds) for seconds in (3600, -long_ago.total_seconds())]
+        await story.revert(entries[0])
+        await story.close()
+        await eventually(lambda: _announced(database, 4))
+        await eventually(lambda: _has_position(database, story))
+    for column in ("created_at", "published_at"):
+        await database.execute(f"update notifier.announcements set {column} = {column} - $1::interval", long_ago)
+    await database.execute("update notifier.outgoing set created_at = created_at - $1::interval", long_ago)
+    await database.execute("delete from notifier.deliveries")
+    async with subscribed(nats_server.subscriber_url, TOLD) as heard, lab.notifier() as replica:
+        await eventually(lambda: _is_empty(database, "announcements", "outgoing", "told"))
+        await rebuild(lab.environ)
+        for chain in journal.streams.values():
+            for event in chain:
+                await journal.publish(event, again=True)
+        for table in PROJECTION:
+            await database.execute(f"delete from notifier.{table.name}")
+        await replica.notifier.handlers.sweep()
+        await eventually(lambda: _has_position(database, story))
+        journal.age = timedelta()
+        await story.revert(await story.call(seconds=60))
+        await eventually(lambda: heard)
+        assert await _is_empty(database, "outgoing", "told")
+    assert len(heard) == len(await announced(database)) == 1
+
+
+async def _is_empty(database: asyncpg.Connection, *tables: str) -> bool:
+    return not any([await database.fetchval(f"select count(*) from notifier.{table}") for table in tables])
 
 
 async def _has_position(database: asyncpg.Connection, story: Story) -> bool:

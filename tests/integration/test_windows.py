@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from notifier import outgoing
+from notifier.remembering import KEPT
 from takeback import json
 from takeback.database import connect_pool
 from takeback.ids import new_id
@@ -242,6 +243,23 @@ async def test_whoever_decides_a_plan_has_seen_its_entries(
     assert (record["how"], record["acknowledgedBy"]) == ("after_acknowledgement", "gm")
     assert await post.told("window.reminder") == []
     assert await closed_in_review(lab, replica, story, entry) == ("after_acknowledgement", "gm")
+
+
+async def test_a_window_that_can_still_close_is_reminded_of_once_however_long_ago_that_was(
+    pool: asyncpg.Pool, story: Story, post: Post
+) -> None:
+    """N3: messages are trimmed by age, but not those that an open window asks for."""
+    await policy(story)
+    entry = await story.call(seconds=1800)
+    await eventually(lambda: post.told("window.reminder"))
+    await pool.execute(
+        "update outgoing set created_at = created_at - $1::interval where campaign = $2", 2 * KEPT, story.campaign
+    )
+    await pool.execute("delete from deliveries where campaign = $1", story.campaign)
+    await outgoing.Messages(pool).trim()
+    await pool.execute("update windows set look_at = 'epoch' where entry = $1", entry)
+    await eventually(lambda: pool.fetchval("select look_at > 'epoch' from windows where entry = $1", entry))
+    assert await post.told("window.reminder") == [("paladin", entry)]
 
 
 async def test_a_notifier_that_was_away_tells_what_is_past_as_past_once(

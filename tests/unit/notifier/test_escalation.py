@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notifier.escalation import GRACE, People, Step, Terms, Told, reminder_time, step
+from notifier.remembering import REMEMBERED
 from notifier.windows import Window
 from takeback.duty import Calendar, Hours, next_on_duty
 from takeback.messages.campaign import Reminders
@@ -103,6 +104,13 @@ def test_what_is_past_is_told_as_past_unless_somebody_knew() -> None:
     for told in (Told(reminded_at=later), Told(passed=True), Told(acknowledged=True)):
         assert not step(window, terms, PEOPLE, told, later).tell_passed
     assert step(window, terms, PEOPLE, Told(), window.undo_by).action == "wait"
+
+
+def test_what_is_so_long_past_that_nobody_remembers_who_knew_only_lapses() -> None:
+    """N3, N5: the ledger of who was told is trimmed by then."""
+    window = window_from(datetime(2026, 11, 30, tzinfo=UTC))
+    found = step(window, Terms.of(POLICY, window), PEOPLE, Told(), window.undo_by + REMEMBERED)
+    assert (found.action, found.tell_passed) == ("lapse", False)
 
 
 @given(instants, durations, st.builds(Terms, durations, durations, st.sampled_from(["bob", None])), calendars)
