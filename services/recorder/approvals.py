@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -130,7 +130,7 @@ class Approvals:
             )  # fmt: skip
         log.info("call asked", campaign=call.campaign, run=call.run.id, entry=call.entry, because=decision.because)
         written = appended.records[0]
-        waiting = replace(stands, status="awaiting_approval", label=written.label, created_at=written.at)
+        waiting = stands._replace(status="awaiting_approval", label=written.label, created_at=written.at)
         entry = answer_of(waiting).document["entry"]
         return Answer(202, {"entry": entry, "approval": for_callers(document), "why": decision.why})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -123,7 +122,7 @@ class Continuations:
         snapshot = Snapshot.of(keys.unseal_fields(stored.id, "snapshot", body["entry"]["snapshot"]))
         stands = stands_of(stored)
         asked = {key: value for key, value in stands.body.items() if key not in ASKING}
-        return call, Agreed(replace(stands, body=asked), snapshot, internal.get("doubt"))
+        return call, Agreed(stands._replace(body=asked), snapshot, internal.get("doubt"))
 
 
 def _request_of(body: dict[str, Any], arguments: Any) -> CallRequest:

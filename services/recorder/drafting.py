@@ -7,10 +7,9 @@ by, and what only the recorder needs to go on. Secrets are sealed before they ge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from recorder.intake import Intake, Snapshot, Touched, expected_touched
 from recorder.journal import Appended, EntryChange, Fence, NewRecord, ResourceUse, Unwritable
@@ -27,8 +26,7 @@ Body = dict[str, Any]
 TOKEN_PATH = "undo.compensationToken"  # noqa: S105  where the token stands, not the token
 
 
-@dataclass(frozen=True, slots=True)
-class Stands:
+class Stands(NamedTuple):
     """Where an entry stands: what the next append expects and repeats. *label* and *created_at* once the database gave them.
 
     *fence* is its serial key's, as the step that was written last left it.

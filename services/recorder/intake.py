@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from recorder.prepared import Prepared, ReadRecord
 from recorder.resources import Resources
@@ -45,8 +45,7 @@ class Snapshot:
         return cls(kept["resource"], Observation(exists=kept["exists"], version=kept["version"], fields=kept["fields"]))
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
+class Touched(NamedTuple):
     """A record that the entry changes or uses, at the version that it was left at."""
 
     resource: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import asyncpg
@@ -94,4 +93,4 @@ def for_callers(approval: dict[str, Any]) -> dict[str, Any]:
 
 def standing_for(claim: Idempotency | None, id_: str) -> Idempotency | None:
     """*claim* as it is written beside what it stands for from now on."""
-    return None if claim is None else replace(claim, entry=id_)
+    return None if claim is None else claim._replace(entry=id_)

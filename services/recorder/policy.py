@@ -5,8 +5,7 @@ The agent never learns why in the policy's words (P10): `Decision.why` is what i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from takeback.messages.campaign import Policy
 from takeback.messages.entry import UndoKind, Via
@@ -17,8 +16,7 @@ ASKED: Final = "A person has to agree before this call is made."
 REFUSED: Final = "This call may not be made here."
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """What is known of a call before it is made.
 
     *window_seconds*: how long it can be taken back, None where no end is declared. *attended_in*: in how many seconds
@@ -40,8 +38,7 @@ class Question:
     attended_in: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The verdict, what the caller may be told, and the reasons, which only people read."""
 
     verdict: Verdict

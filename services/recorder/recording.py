@@ -122,7 +122,7 @@ class Recording:
 
     async def _go_on(self, call: Call, idempotency: Idempotency | None, began: float) -> Answer:
         if idempotency is not None:
-            call = replace(call, idempotency=replace(idempotency, entry=call.entry))
+            call = replace(call, idempotency=idempotency._replace(entry=call.entry))
         decision = policy.decide(call.settings.policy, call.question())
         if decision.verdict == "deny":
             return await self._deny(call, decision)
@@ -192,7 +192,7 @@ class Recording:
         if outcome.step == "doubt":
             outcome = replace(outcome, step="fail")  # nothing was changed, whatever became of it
         stands, body = drafted(call, keys, agreed)
-        concluded = await self._conclusions.conclude_read(call, replace(stands, body=body), outcome)
+        concluded = await self._conclusions.conclude_read(call, stands._replace(body=body), outcome)
         return self._finished(call, concluded, outcome, began, asked=agreed is not None)
 
     async def _deny(self, call: Call, decision: Decision) -> Answer:
@@ -205,7 +205,7 @@ class Recording:
         )
         CALLS.labels("deny", "denied").inc()
         written = appended.records[0]
-        denied = replace(stands, status="denied", label=written.label, created_at=written.at)
+        denied = stands._replace(status="denied", label=written.label, created_at=written.at)
         raise Problem(
             403, "denied", f"{decision.why} Nothing was forwarded.", entry=answer_of(denied).document["entry"]
         )

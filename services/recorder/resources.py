@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mcp.shared.uri_template import UriTemplate
 
@@ -19,13 +18,12 @@ LONGEST: Final = 1500
 """Characters of a resource that the journal can index and that a server may have to read back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(NamedTuple):
     """The record that the call changes (None: unknown), those it uses, and the templates that named nothing (J11)."""
 
     changes: str | None = None
     uses: tuple[str, ...] = ()
-    unresolved: tuple[Unresolved, ...] = field(default=())
+    unresolved: tuple[Unresolved, ...] = ()
 
 
 def resources_of(declared: Declared, arguments: Mapping[str, Any]) -> Resources:

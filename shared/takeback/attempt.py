@@ -36,7 +36,7 @@ class Attempt:
     @classmethod
     def in_request(cls, request: Request, caller: Caller, body: Any) -> Attempt | None:
         """The same, of an HTTP request."""
-        return cls.of(caller, request.url.path, request.headers.get("idempotency-key"), body)
+        return cls.of(caller, request.scope["path"], request.headers.get("idempotency-key"), body)
 
     @property
     def name(self) -> str:

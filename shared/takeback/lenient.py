@@ -18,9 +18,9 @@ class LenientReader:
     def __init__(self, raw: Any, path: str = "", unresolved: list[Unresolved] | None = None) -> None:
         self.unresolved: list[Unresolved] = [] if unresolved is None else unresolved
         self.failed: set[str] = set()
-        self.is_object = isinstance(raw, Mapping)
+        self.is_object = type(raw) is dict or isinstance(raw, Mapping)
         self.broken = not self.is_object
-        self.raw: Mapping[str, Any] = raw if isinstance(raw, Mapping) else {}
+        self.raw: Mapping[str, Any] = raw if self.is_object else {}
         self._path = path
         if self.broken:
             self.unresolved.append(
@@ -60,7 +60,7 @@ class LenientReader:
 
     def _validated(self, name: str, value: Any, adapter: TypeAdapter[_T], default: Any) -> Any:
         try:
-            return adapter.validate_python(value)
+            return adapter.validator.validate_python(value)  # the adapter itself costs four times as much
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])

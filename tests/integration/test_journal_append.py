@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -109,7 +109,7 @@ async def test_an_intent_that_counts_on_a_steady_campaign_is_refused_once_that_m
     """J7, J19: whoever did not look learns in the commit that there is something to see."""
 
     def intent(entry: str, version: int) -> Unit:
-        return replace(change("pending", entry=entry, run="run_1"), steady=Steady("cmp_1", version))
+        return change("pending", entry=entry, run="run_1")._replace(steady=Steady("cmp_1", version))
 
     def told(type_: str) -> Unit:
         return Unit([NewRecord("cmp_1", "cmp_1", new_id("rec"), type_, b"{}", kind="campaign")])
@@ -164,15 +164,15 @@ async def test_an_idempotency_key_answers_with_its_entry_and_refuses_another_bod
         await journal.append(opened("run_1"))
         await journal.append(change("pending", entry="ent_1", run="run_1", idempotency=claim))
         same = await refused(
-            journal, change("pending", entry="ent_2", run="run_1", idempotency=replace(claim, entry="ent_2"))
+            journal, change("pending", entry="ent_2", run="run_1", idempotency=claim._replace(entry="ent_2"))
         )
         other = await refused(
-            journal, change("pending", entry="ent_2", run="run_1", idempotency=replace(claim, body_hash="another"))
+            journal, change("pending", entry="ent_2", run="run_1", idempotency=claim._replace(body_hash="another"))
         )
         await pool.execute("update idempotency set created_at = now() - interval '8 days'")
         await journal.append(
             change(
-                "pending", entry="ent_2", run="run_1", idempotency=replace(claim, entry="ent_2", body_hash="another")
+                "pending", entry="ent_2", run="run_1", idempotency=claim._replace(entry="ent_2", body_hash="another")
             )
         )
 
@@ -474,7 +474,7 @@ def test_append_does_what_its_model_does(postgres_url: str) -> None:
             key=step.key and prefix + step.key,
             reverts=step.reverts and prefix + step.reverts,
         )
-        return replace(unit, fence=Fence(prefix + step.key, step.fence) if step.key else None)
+        return unit._replace(fence=Fence(prefix + step.key, step.fence) if step.key else None)
 
     def seen(answer: Appended | BaseException, prefix: str) -> tuple[object, ...]:
         if isinstance(answer, Refused):

@@ -7,18 +7,17 @@ database time, each as a 4-byte big-endian length and UTF-8 bytes. The body is h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
+from typing import NamedTuple
 
 FORMAT_VERSION = "1"
 GENESIS = bytes(32)
 """The previous hash of a stream's first record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record of the journal as it is stored. *at* is the database's time; *after* the previous published seq."""
 
     stream: str

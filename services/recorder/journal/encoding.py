@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -150,6 +151,7 @@ def _locks(unit: Unit) -> list[str]:
     return locks
 
 
+@lru_cache(maxsize=4096)
 def _lock_number(name: str) -> int:
     """The same in every recorder. Two names with one number wait for each other needlessly, and nothing worse."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Status = Literal[
     "awaiting_approval",
@@ -57,8 +56,7 @@ class Unwritable(ValueError):
     """The unit holds what PostgreSQL cannot keep (NUL, half a surrogate pair, a key too long to index); nothing was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewRecord:
+class NewRecord(NamedTuple):
     """A record to append. *id* is made by the caller; *entry* names the entry whose whole view *body* is.
 
     A type that ends in ``.opened`` opens its stream; any other needs it there.
@@ -74,8 +72,7 @@ class NewRecord:
     entry: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EntryChange:
+class EntryChange(NamedTuple):
     """What becomes of one entry. *expect* lists the statuses it may have now; None makes it new (and gives it its label).
 
     The unit must hold a record about the entry in the entry's run: the last such record's body becomes the entry's view.
@@ -102,8 +99,7 @@ class EntryChange:
     concluded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUse:
+class ResourceUse(NamedTuple):
     """That *entry* changes or uses *resource*, at *version* where it is known."""
 
     entry: str
@@ -113,16 +109,14 @@ class ResourceUse:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(NamedTuple):
     """Raise the counter of *key*; where *expect* is given, only if that is how it stands (0: never raised)."""
 
     key: str
     expect: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Idempotency:
+class Idempotency(NamedTuple):
     """The caller's key, kept 7 days with what it was answered with (an entry id, or any id)."""
 
     sub: str
@@ -132,8 +126,7 @@ class Idempotency:
     entry: str
 
 
-@dataclass(frozen=True, slots=True)
-class Interaction:
+class Interaction(NamedTuple):
     """The first run that names an interaction owns it (contract.md)."""
 
     campaign: str
@@ -141,8 +134,7 @@ class Interaction:
     run: str
 
 
-@dataclass(frozen=True, slots=True)
-class Holds:
+class Holds(NamedTuple):
     """What reversals hold still in a campaign. *checked* and *taken* must be free or held by *owner* (a plan's id).
 
     *released* first lets go of everything that *owner* holds.
@@ -155,16 +147,14 @@ class Holds:
     released: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Steady:
+class Steady(NamedTuple):
     """Only while *campaign* is as it was at *version*, and none of its writes is in doubt."""
 
     campaign: str
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """Written as one, or refused as one. *stream_open*: only into runs that are neither closed nor paused.
 
     *once*: if this record id is already in one of the unit's streams, refuse with duplicate-record.
@@ -182,8 +172,7 @@ class Unit:
     once: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AppendedRecord:
+class AppendedRecord(NamedTuple):
     """Where a record now stands. *label* is the number of a new entry (``e2`` is 2), *after* the previous published seq."""
 
     stream: str
@@ -195,9 +184,8 @@ class AppendedRecord:
     label: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """Durable: the records in the order of the unit's, and the fence as it stands after (None: the unit named none)."""
 
     records: list[AppendedRecord]
-    fence: int | None = field(default=None)
+    fence: int | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -89,7 +88,7 @@ class Endings:
             side_effects=finding.said.side_effects if happened and finding.said is not None else [],
         )
         unit = await self._unit(claimed, claim, original, receipt, finding.after, finding.said)
-        written = await self._append(replace(unit, idempotency=key), receipt)
+        written = await self._append(unit._replace(idempotency=key), receipt)
         if written.outcome == "reverted":
             entry = original.entry
             await self._pool.execute(_EXERCISED, original.campaign, entry["server"], entry["operation"], original.id)
