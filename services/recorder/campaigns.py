@@ -18,7 +18,15 @@ from takeback.auth import Caller
 from takeback.calendars import BadCalendar, Calendars, check
 from takeback.errors import Problem, human_required, invalid, not_found
 from takeback.ids import new_id
-from takeback.messages.campaign import AgentRequest, CalendarRequest, CampaignRequest, MemberRequest, Policy, Role
+from takeback.messages.campaign import (
+    AgentRequest,
+    CalendarRequest,
+    CampaignRequest,
+    MemberRequest,
+    Policy,
+    Role,
+    out_of_bounds,
+)
 
 _PAGE = 100
 
@@ -152,6 +160,8 @@ class Campaigns:
     async def put_policy(self, campaign: str, caller: Caller, wanted: Policy) -> dict[str, Any]:
         """Replaces the policy. It holds for calls from now on; entries that exist stay as they are (J9)."""
         await self.require_owner(campaign, caller, "change the policy")
+        if wrong := out_of_bounds(wanted):
+            raise invalid(f"The policy is not one that can be held to: {'; '.join(wrong)}. Nothing was changed.")
         if wanted.money is not None:
             raise no_caps("money")
         body = {"campaign": campaign, "policy": wanted.wire(), "by": _actor(caller)}

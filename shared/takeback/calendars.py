@@ -35,6 +35,7 @@ _AGAIN_SECONDS = 60.0
 _MEET_SECONDS = 2.0
 _LIMIT_BYTES = 2_000_000
 _KEPT = 10_000
+_STRETCHES = 48
 _FOLDED = re.compile(r"\r?\n[ \t]")
 _RULE = re.compile(r"(?:RRULE|EXRULE)[^:\r\n]*:(.*)", re.IGNORECASE)
 _PARTS = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", "BYMONTH", "BYMONTHDAY"}
@@ -59,6 +60,9 @@ class _Feed:
 def check(document: Mapping[str, Any]) -> None:
     """Raises `BadCalendar` for a calendar that cannot be used."""
     _built(document, "")
+    for day, hours in document["weekly"].items():
+        if len(hours) > _STRETCHES:
+            raise BadCalendar(f"weekly.{day}: at most {_STRETCHES} stretches of hours")
     absences = document.get("absences")
     if absences and not is_feed(absences):
         _absences(absences, _zone(document))

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
+from takeback.calendars import DAYS
 from takeback.example import Installation
 from tests.browser.people import PHONE, WIDE, Console, Theatre
 
@@ -48,6 +50,10 @@ async def places(theatre: Theatre) -> AsyncIterator[dict[str, tuple[str, str | N
     """Where each page is, and who looks at it."""
     sale = await theatre.sale(91, agreed=True)
     seller, dana = sale.cast.seller, await theatre.stage.seat("dana")
+    back = DAYS[(datetime.now(UTC) + timedelta(days=3)).weekday()]
+    for sub, days in ((seller, [back]), ("dana", DAYS)):
+        hours = {day: [["00:00", "24:00"]] for day in days}
+        await dana.put(f"/v1/campaigns/{sale.campaign}/calendars/{sub}", {"zone": "UTC", "weekly": hours})
     waiting = await sale.agent.welcome(sale.cast.address, sale.cast.customer)
     done = await sale.seller.decide_plan(
         await sale.seller.plan(sale.campaign, entries=[sale.entries["meeting"]["id"]]),

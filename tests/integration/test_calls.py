@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
@@ -109,6 +110,32 @@ async def test_caps_on_money_are_refused_while_nothing_holds_calls_to_them(campa
     run = await client("POST", f"{base}/runs", wanted, sub="bot", kind="agent")
     for refused in (policy, run):
         assert (refused.status_code, refused.json()["type"].rsplit("/", 1)[-1]) == (422, "no-caps")
+
+
+async def test_settings_beyond_all_bounds_are_refused_and_nothing_is_kept_of_them(campaign: Campaign) -> None:
+    """P3, P5, N3: with a word for what is too much."""
+    base, client = f"/v1/campaigns/{campaign.id}", campaign.lab.client
+    before = (await client("GET", f"{base}/policy")).json()
+    reminders = {"leadSeconds": 10**12, "escalateAfterSeconds": 60, "escalateTo": "pete"}
+    for wrong in ({"reminders": reminders}, {"money": {"currency": "EUR", "period": "soon"}}):
+        refused = await client("PUT", f"{base}/policy", wrong)
+        assert (refused.status_code, refused.json()["type"].rsplit("/", 1)[-1]) == (422, "invalid")
+        assert "Nothing was changed" in refused.json()["detail"]
+    assert (await client("GET", f"{base}/policy")).json() == before
+
+
+async def test_a_name_that_hides_something_is_refused_wherever_it_is_given(campaign: Campaign) -> None:
+    """G7, U2: nobody becomes a member, an agent or a run's principal under a name that looks like another."""
+    base, client, name = f"/v1/campaigns/{campaign.id}", campaign.lab.client, "pete\u202e"
+    run = {"agent": "bot", "model": "m1", "principal": "pete"}
+    for method, path, body in (
+        ("PUT", f"{base}/members/{quote(name)}", {"role": "member"}),
+        ("PUT", f"{base}/agents/{quote(name)}", {"memory": "no"}),
+        ("POST", f"{base}/runs", {**run, "model": name}),
+        ("POST", "/v1/campaigns", {"name": name}),
+    ):
+        refused = await client(method, path, body)
+        assert (refused.status_code, "U+202E" in refused.text) == (422, True), refused.text
 
 
 async def test_an_operation_is_asked_until_its_undo_was_exercised(campaign: Campaign) -> None:

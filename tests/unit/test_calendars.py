@@ -80,6 +80,7 @@ async def test_a_feed_is_read_beside_everything_else_and_one_that_fails_changes_
         ({"zone": "Mars/Olympus"}, "zone"),
         ({"weekly": {"mon": [["17:00", "17:00"]]}}, "weekly.mon"),
         ({"weekly": {"mon": [["25:00", "26:00"]]}}, "weekly.mon"),
+        ({"weekly": {"mon": [["09:00", "17:00"]] * 49}}, "weekly.mon"),
         ({"holidays": "DE-XX"}, "holidays"),
         ({"absences": "ftp://calendar.example/a.ics"}, "absences"),
         ({"absences": "BEGIN:VCALENDAR\r\nno calendar"}, "absences"),

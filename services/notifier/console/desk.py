@@ -20,6 +20,7 @@ from notifier.console.sessions import Session, Sessions
 from notifier.console.speaker import UNAUTHENTICATED, Speaker
 from takeback import web
 from takeback.errors import Problem, invalid
+from takeback.visible import visible
 
 log = structlog.get_logger()
 SIGN_IN = "/console/sign-in"
@@ -176,6 +177,7 @@ def environment() -> Environment:
         loader=PackageLoader("notifier.console"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_seen,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -191,6 +193,7 @@ def environment() -> Environment:
         "percent": words.percent,
         "state_icon": words.state_icon,
         "state_word": words.state_word,
+        "sentence": words.sentence,
         "spaced": words.spaced,
         "span": words.span,
     }
@@ -204,6 +207,12 @@ def environment() -> Environment:
         "notices": NOTICES,
     }
     return made
+
+
+def _seen(anything: Any) -> Any:
+    """What a template puts out, with nothing in it that hides or turns around what is beside it: names and values are
+    other people's text."""
+    return visible(anything) if isinstance(anything, str) else anything
 
 
 async def read_form(request: Request) -> dict[str, list[str]]:

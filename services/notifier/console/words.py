@@ -240,3 +240,8 @@ def state_word(state: str) -> str:
 def spaced(name: str) -> str:
     """An operation's name as words: ``modify_creature`` → ``modify creature``."""
     return name.replace("_", " ")
+
+
+def sentence(text: str) -> str:
+    """A reason as a sentence of its own."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")

@@ -12,7 +12,7 @@ from recorder.kept import KeptAnswers
 from recorder.servers import Servers
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
-from takeback.messages.base import Name
+from takeback.messages.base import Name, ShownName
 from takeback.messages.campaign import (
     AgentRequest,
     CalendarRequest,
@@ -57,7 +57,7 @@ def router(verifier: Verifier, campaigns: Campaigns, servers: Servers, kept: Kep
     @routes.put("/v1/campaigns/{campaign}/members/{sub:path}")
     async def put_member(campaign: str, sub: str, request: Request) -> Response:
         who, wanted = await caller(request), await read(request, MemberRequest)
-        return answer(await campaigns.put_member(checked_id(campaign), who, _named(sub), wanted))
+        return answer(await campaigns.put_member(checked_id(campaign), who, _given(sub), wanted))
 
     @routes.delete("/v1/campaigns/{campaign}/members/{sub:path}")
     async def delete_member(campaign: str, sub: str, request: Request) -> Response:
@@ -76,7 +76,7 @@ def router(verifier: Verifier, campaigns: Campaigns, servers: Servers, kept: Kep
     @routes.put("/v1/campaigns/{campaign}/agents/{name:path}")
     async def put_agent(campaign: str, name: str, request: Request) -> Response:
         who, wanted = await caller(request), await read(request, AgentRequest)
-        return answer(await campaigns.put_agent(checked_id(campaign), who, _named(name), wanted))
+        return answer(await campaigns.put_agent(checked_id(campaign), who, _given(name), wanted))
 
     @routes.put("/v1/campaigns/{campaign}/calendars/{sub:path}")
     async def put_calendar(campaign: str, sub: str, request: Request) -> Response:
@@ -103,6 +103,11 @@ def router(verifier: Verifier, campaigns: Campaigns, servers: Servers, kept: Kep
         return answer(await servers.describe(checked_id(campaign), await caller(request), name))
 
     return routes
+
+
+def _given(value: str) -> str:
+    """A name that somebody gets now: one that people can tell from others by looking."""
+    return validate(value, TypeAdapter(ShownName))
 
 
 def _named(value: str) -> str:

@@ -8,9 +8,25 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 from pydantic.alias_generators import to_camel
 
+from takeback.visible import unseen
+
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Text = Annotated[str, StringConstraints(max_length=2000)]
+
+
+def _seen(value: str) -> str:
+    if found := unseen(value):
+        raise ValueError(
+            f"a name is shown to people, and {', '.join(found[:3])} cannot be seen or turns around what is beside it"
+        )
+    if not value.strip():
+        raise ValueError("a name needs something that can be seen")
+    return value
+
+
+ShownName = Annotated[Name, AfterValidator(_seen)]
+"""A name that is given now, and that people will tell from others by looking."""
 
 
 def _utc(value: datetime) -> datetime:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
-from takeback.messages.base import Id, Instant, Message, Name, Request
+from takeback.messages.base import Id, Instant, Message, Name, Request, ShownName
 from takeback.messages.entry import Tier, UndoKind, Via
+from takeback.visible import unseen
 
 Role = Literal["owner", "approver", "member"]
 Memory = Literal["yes", "no", "unknown"]
 Serialize = Literal["campaign", "run", "resource", "none"]
 Money = Annotated[str, StringConstraints(pattern=r"^\d{1,15}(\.\d{1,6})?$")]
+LONGEST_SECONDS = 10 * 366 * 86_400
+_MOST_RULES, _LONGEST_OPERATION = 10_000, 401
+_DURATION = TypeAdapter(Annotated[timedelta, Field(strict=False)])
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 
 
@@ -27,13 +31,13 @@ class MemberRequest(Request):
 class NewMember(MemberRequest):
     """A member named when the campaign is opened."""
 
-    sub: Name
+    sub: ShownName
 
 
 class CampaignRequest(Request):
     """`POST /v1/campaigns`: the caller becomes owner; `serialize` chooses what one lock covers (J19)."""
 
-    name: Name
+    name: ShownName
     serialize: Serialize = "campaign"
     members: list[NewMember] = Field(default_factory=list, max_length=1000)
 
@@ -127,12 +131,39 @@ class Policy(Request):
     reminders: Reminders | None = None
 
 
+def out_of_bounds(policy: Policy) -> list[str]:
+    """What of *policy* is too much, for the door that takes it (422). What an older journal holds is read all the same."""
+    told = policy.reminders
+    seconds = {
+        "minWindowSeconds": policy.min_window_seconds or 0,
+        "reminders.leadSeconds": told.lead_seconds if told else 0,
+        "reminders.escalateAfterSeconds": told.escalate_after_seconds if told else 0,
+    }
+    wrong = [
+        f"{name}: at most {LONGEST_SECONDS} (ten years)" for name, value in seconds.items() if value > LONGEST_SECONDS
+    ]
+    if told and unseen(told.escalate_to):
+        wrong.append("reminders.escalateTo: it holds a character that cannot be seen")
+    if policy.money and not _is_period(policy.money.period):
+        wrong.append("money.period: write an ISO 8601 duration of up to ten years, such as P1D")
+    if len(policy.operations) > _MOST_RULES or any(len(name) > _LONGEST_OPERATION for name in policy.operations):
+        wrong.append(f"operations: at most {_MOST_RULES:,}, each of at most {_LONGEST_OPERATION} characters")
+    return wrong
+
+
+def _is_period(text: str) -> bool:
+    try:
+        return timedelta() < _DURATION.validate_python(text) <= timedelta(seconds=LONGEST_SECONDS)
+    except ValidationError:
+        return False
+
+
 class RunRequest(Request):
     """`POST …/runs`: one agent begins to work for one principal."""
 
-    agent: Name
-    model: Name
-    principal: Name
+    agent: ShownName
+    model: ShownName
+    principal: ShownName
     money_cap: Money | None = None
 
 
