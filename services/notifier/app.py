@@ -42,7 +42,7 @@ from takeback.database import connect_pool
 from takeback.outbound import guarded_client
 from takeback.rpc import Rpc
 from takeback.service import Service
-from takeback.tasks import end
+from takeback.tasks import end, ended
 from takeback.web import create_app
 
 
@@ -124,18 +124,20 @@ class Notifier:
         await self._client.close()
         await self._pool.close()
 
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """Consuming, publishing, delivering, and looking after windows and live streams."""
+        return [*self._tasks, *self._consumer.background, *self._hub.background]
+
     def _announced(self, campaign: str) -> None:
         self._hub.wake(campaign)
         self._announcer.wake()
 
     async def not_ready(self) -> dict[str, str]:
         """What is wrong, by part."""
-        wrong = dict(self._consumer.wrong)
+        wrong = self._consumer.wrong | ended(self.background)
         if not self._client.is_connected:
             wrong["bus"] = "not connected"
-        for task in self._tasks:
-            if task.done():
-                wrong[task.get_name()] = f"ended: {task.exception() if not task.cancelled() else 'cancelled'}"
         try:
             async with asyncio.timeout(2):
                 await self._pool.execute("select 1")

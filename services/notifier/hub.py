@@ -118,6 +118,11 @@ class Hub:
         await self._nats.subscribe(f"{WAKE}*", cb=self._on_wake)
         self._telling = asyncio.create_task(self._tell_others(), name="notifier wake-ups")
 
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """What goes on from `start` to `stop`."""
+        return [] if self._telling is None else [self._telling]
+
     async def stop(self) -> None:
         """End every listener."""
         for tail in list(self._tails.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import asyncpg
@@ -24,6 +25,7 @@ from takeback.inbox import Inbox, short_type
 from takeback.messages.events import Event
 from takeback.rpc import Rpc
 from takeback.service import Service
+from takeback.tasks import ended
 from takeback.web import create_app
 
 _CONNECTIONS = 20
@@ -63,6 +65,11 @@ class Planner:
         """Begins to consume. Raises OSError or nats' errors without a server."""
         await self._handlers.start()
 
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """What looks after the consumer and compares the projection with the journal."""
+        return self._handlers.background
+
     async def stop(self) -> None:
         """Finishes what is in hand and lets go of every connection."""
         await self._handlers.stop()
@@ -71,7 +78,7 @@ class Planner:
 
     async def not_ready(self) -> dict[str, str]:
         """What is wrong with the database, the bus or the projection."""
-        wrong = dict(self._handlers.wrong)
+        wrong = self._handlers.wrong | ended(self.background)
         if not self._client.is_connected:
             wrong["nats"] = "not connected"
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -37,6 +39,11 @@ class Handlers:
     async def start(self) -> None:
         self._ended = await self._client.subscribe(_ENDED, cb=self._on_ended)
         await self._consumer.start()
+
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """What goes on from `start` to `stop`."""
+        return self._consumer.background
 
     async def stop(self) -> None:
         await self._consumer.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import asyncpg
@@ -36,6 +37,7 @@ from takeback.errors import invalid, unavailable
 from takeback.locks import Locks, LockUnavailable
 from takeback.outbound import guarded_client
 from takeback.service import Service
+from takeback.tasks import ended
 from takeback.web import create_app, problem_response
 
 _OBSERVE_SECONDS = 5.0
@@ -124,6 +126,12 @@ class Recorder:
         await self._checkpoints.start()
         await self._absences.start()
 
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """Writing, publishing, running reversals, and the sweeps."""
+        parts = (self._journal, self._publisher, self._reversing.runner, self._calls, self._checkpoints, self._absences)
+        return [task for part in parts for task in part.background]
+
     async def stop(self) -> None:
         """Takes nothing new, finishes what is in hand, lets go of every connection."""
         await self._checkpoints.stop()
@@ -141,7 +149,7 @@ class Recorder:
 
     async def not_ready(self) -> dict[str, str]:
         """What is wrong, by part."""
-        wrong: dict[str, str] = {}
+        wrong = ended(self.background)
         if not self._client.is_connected:
             wrong["bus"] = "not connected"
         try:

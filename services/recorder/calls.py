@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,11 @@ class Calls:
         """Begins to forward what is approved, expire what nobody answered, settle what is in doubt, forget old keys."""
         for sweep in self.sweeps:
             await sweep.start()
+
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """What goes on from `start` to `stop`."""
+        return [task for sweep in self.sweeps for task in sweep.background]
 
     async def stop(self) -> None:
         """Ends the sweeps and waits for the calls in hand."""

@@ -31,6 +31,11 @@ class Sweep:
         """Begins, with a first round at once."""
         self._task = asyncio.create_task(self._run(), name=f"sweep {self._name}")
 
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """What goes on from `start` to `stop`."""
+        return [] if self._task is None else [self._task]
+
     async def stop(self) -> None:
         """Ends between two rounds, or in the middle of one: every round may be cut short."""
         await end(self._task)

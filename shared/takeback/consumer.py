@@ -76,6 +76,11 @@ class Consumer:
         await self._broker.start()
         self._watch = asyncio.create_task(self._look_after(), name=f"{self._durable} watch")
 
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """What goes on from `start` to `stop`."""
+        return [] if self._watch is None else [self._watch]
+
     async def stop(self) -> None:
         """Finishes the event in hand and lets go of the bus."""
         await end(self._watch)

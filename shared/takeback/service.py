@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 
@@ -15,6 +16,10 @@ class Running(Protocol):
     name: str
     app: Starlette
 
+    @property
+    def background(self) -> Sequence[asyncio.Task[Any]]:
+        """The tasks that go on for as long as the service runs. One that ends before is a defect: see `not_ready`."""
+
     async def start(self) -> None:
         """Connects and begins to consume; raises when a server it needs cannot be reached."""
 
@@ -22,7 +27,7 @@ class Running(Protocol):
         """Finishes what is in hand and lets go of every connection."""
 
     async def not_ready(self) -> dict[str, str]:
-        """What is wrong, by part; empty when the service can do its work (`/readyz`)."""
+        """What is wrong, by part; empty when the service can do its work (`/readyz`). Names each background task that died."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,17 @@ from takeback.errors import Problem
 from takeback.keys import ensure_keys, keys_folder, publish_keys
 from takeback.logging import configure_logging
 from takeback.stack import NotInstalled, Stack, logging_to, one_service, provision
+from takeback.tasks import ended
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ServerLost(Exception):
     """An embedded server ended while it ran and could not be started again."""
+
+
+class TaskLost(Exception):
+    """A background task ended by itself: what it did is done no more, so the process ends and is to be started again."""
 
 
 TOLD = (
@@ -39,6 +44,7 @@ TOLD = (
     NotInstalled,
     EmbeddedServerError,
     ServerLost,
+    TaskLost,
     StreamConflict,
     MigrationFailed,
     Problem,
@@ -69,10 +75,11 @@ async def serve_stack(data: Path, *, host: str, port: int | None, examples: bool
                 _settle_memory()
                 _tell(stack, folder)
                 stopping, lost = asyncio.create_task(stop.wait()), asyncio.create_task(stack.failed())
-                await asyncio.wait((stopping, lost), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((stopping, lost, *stack.background), return_when=asyncio.FIRST_COMPLETED)
                 if lost.done():
                     raise ServerLost(str(lost.result())) from lost.result()
                 lost.cancel()
+                check(stack.background)
                 print("Stopping; everything stays in", folder.path, flush=True)  # noqa: T201
 
         return await _until_signal(run)
@@ -87,10 +94,13 @@ async def serve_service(name: str, data: Path, *, host: str, port: int | None) -
     environ = {**os.environ, "TAKEBACK_KEYS_DIR": str(keys)}
 
     async def run(stop: _Stop) -> None:
-        async with one_service(name, host=host, port=port, environ=environ) as door:
+        async with one_service(name, host=host, port=port, environ=environ) as (door, service):
             _settle_memory()
             print(f"{name} is ready at {door.url}", flush=True)  # noqa: T201
-            await stop.wait()
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait((stopping, *service.background), return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            check(service.background)
 
     return await _until_signal(run)
 
@@ -110,6 +120,16 @@ async def migrate(data: Path) -> None:
         await provision(nats_url)
         migrated = [*migrated, "JetStream"]
     print("Up to date:", ", ".join(migrated))  # noqa: T201
+
+
+def check(background: Iterable[asyncio.Task[Any]]) -> None:
+    """Raises `TaskLost` when one of the tasks that were to go on for ever does not."""
+    if died := ended(background):
+        told = "; ".join(f"{name}: {why}" for name, why in died.items())
+        raise TaskLost(
+            f"A background task ended by itself ({told}). What was acknowledged is in the journal. This process ends, for it"
+            " would go on without that task; start it again."
+        )
 
 
 class _Stop:

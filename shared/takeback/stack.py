@@ -71,6 +71,7 @@ class Stack:
         self._examples = examples
         self._exit = AsyncExitStack()
         self.guides: list[Guide] = []
+        self.background: Sequence[asyncio.Task[None]] = ()
 
     async def __aenter__(self) -> Self:
         try:
@@ -102,6 +103,7 @@ class Stack:
         # Left after the services, which hold connections to the examples' tool servers and may have calls in hand there.
         examples = await self._exit.enter_async_context(AsyncExitStack())
         running = await start_services(services, lambda name: _as_role_of(name, environ), self._exit)
+        self.background = [task for service in running for task in service.background]
         door = await self._exit.enter_async_context(Door(Edge(running), bound))
         urls = Urls(door.url, servers.nats_subscriber, servers.nats_tools, servers.postgres, servers.redis)
         self.installation = Installation(self._folder, urls, environ)
@@ -130,8 +132,8 @@ class Stack:
 @asynccontextmanager
 async def one_service(
     name: str, *, host: str, port: int | None, environ: Mapping[str, str] = os.environ
-) -> AsyncIterator[Door]:
-    """Service *name* alone behind its own port, its servers and keys as *environ* says.
+) -> AsyncIterator[tuple[Door, Running]]:
+    """Service *name* alone, and the door to it at its own port; its servers and keys are as *environ* says.
 
     Raises NothingRuns when a server's URL is missing, NotInstalled for a service that is not installed.
     """
@@ -142,8 +144,8 @@ async def one_service(
         )
     async with AsyncExitStack() as stack:
         bound = stack.enter_context(bind(host, port))
-        running = await start_services([find_service(name)], lambda _: environ, stack)
-        yield await stack.enter_async_context(Door(Edge(running), bound))
+        [running] = await start_services([find_service(name)], lambda _: environ, stack)
+        yield await stack.enter_async_context(Door(Edge([running]), bound)), running
 
 
 async def start_services(

@@ -1,14 +1,27 @@
-"""Ending background tasks, whatever they were waiting for."""
+"""Background tasks: ending them, whatever they were waiting for, and noticing those that ended by themselves."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
 
 log = structlog.get_logger()
 _AGAIN_SECONDS = 1.0
+
+
+def ended(tasks: Iterable[asyncio.Task[Any]]) -> dict[str, str]:
+    """Those of *tasks* that go on no more, by name, with why: for readiness, where all of them were to go on for ever."""
+    return {task.get_name(): _why(task) for task in tasks if task.done()}
+
+
+def _why(task: asyncio.Task[Any]) -> str:
+    if task.cancelled():
+        return "it was cancelled"
+    error = task.exception()
+    return "it returned" if error is None else f"it failed: {str(error) or type(error).__name__}"
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:

@@ -21,6 +21,7 @@ from notifier.deliveries.mail import MailSender
 from notifier.deliveries.targets import Targets
 from notifier.deliveries.verdict import Verdict
 from notifier.deliveries.webhooks import WebhookSender
+from takeback.tasks import end
 
 log = structlog.get_logger()
 ATTEMPTS = Counter("takeback_deliveries_total", "Attempts to deliver by channel and outcome", ["channel", "outcome"])
@@ -76,9 +77,7 @@ class Worker:
         finally:
             if self._lanes:
                 _, late = await asyncio.wait(self._lanes.values(), timeout=_GRACE_SECONDS)
-                for task in late:
-                    task.cancel()  # its lease lapses, and somebody tries again under the same id
-                await asyncio.gather(*late, return_exceptions=True)
+                await end(*late)  # its lease lapses, and somebody tries again under the same id
 
     async def _hand_out(self) -> int:
         """Takes what is due and starts to send it; answers how many receivers get something."""

@@ -39,6 +39,11 @@ class Journal:
         """Write what is queued and close the writer's connection; the pool stays its owner's."""
         await self._writer.stop()
 
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """What goes on from `start` to `stop`."""
+        return self._writer.background
+
     async def append(self, unit: Unit) -> Appended:
         """Write *unit* as one, in a group commit with whatever else is waiting (J2).
 

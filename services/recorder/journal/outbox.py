@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
@@ -39,16 +39,18 @@ MAX_WAITING = 20_000
 
 _log = structlog.get_logger(__name__)
 
-Publish = Callable[[Record], Awaitable[None]]
+Said = Mapping[str, Any] | None
+Publish = Callable[[Record, Said], Awaitable[None]]
+"""Publishes a record; with what its body says, where that is known."""
 
 
 def jetstream_publish(js: JetStreamContext, deadline: float = 5.0) -> Publish:
     """Publish a record's event and wait, *deadline* seconds at most, until JetStream has stored it."""
 
-    async def publish(record: Record) -> None:
+    async def publish(record: Record, said: Said) -> None:
         await js.publish(
             event_subject(record.campaign, record.type),
-            json.dumps(document_of(record)),
+            json.dumps(document_of(record, said)),
             timeout=deadline,
             headers={"Nats-Msg-Id": record.id},
         )
@@ -63,15 +65,15 @@ class Publisher:
         self._pool = pool
         self._publish = publish
         self._sweep_seconds = sweep_seconds
-        self._waiting: deque[Record] = deque()
+        self._waiting: deque[tuple[Record, Said]] = deque()
         self._sent: list[str] = []
         self._out = asyncio.Event()
         self._wake = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self.background: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin to publish and to sweep."""
-        self._tasks = [
+        self.background = [
             asyncio.create_task(self._run(), name="journal publisher"),
             asyncio.create_task(self._forget_for_ever(), name="outbox clearing"),
             asyncio.create_task(self._sweep_for_ever(), name="outbox sweeper"),
@@ -79,7 +81,7 @@ class Publisher:
 
     async def stop(self) -> None:
         """Stop at once: what is not out yet stays in the outbox for any recorder's sweeper."""
-        await end(*self._tasks)
+        await end(*self.background)
         if self._sent:
             await self._forget()
 
@@ -89,23 +91,22 @@ class Publisher:
             for new, placed in zip(unit.records, appended.records, strict=True):
                 if not new.published or len(self._waiting) >= MAX_WAITING:
                     continue
-                self._waiting.append(
-                    Record(
-                        placed.stream,
-                        placed.seq,
-                        new.id,
-                        new.campaign,
-                        new.type,
-                        placed.at,
-                        placed.previous_hash,
-                        placed.hash,
-                        new.body,
-                        new.entry,
-                        placed.label,
-                        placed.after,
-                        True,
-                    )
+                record = Record(
+                    placed.stream,
+                    placed.seq,
+                    new.id,
+                    new.campaign,
+                    new.type,
+                    placed.at,
+                    placed.previous_hash,
+                    placed.hash,
+                    new.body,
+                    new.entry,
+                    placed.label,
+                    placed.after,
+                    True,
                 )
+                self._waiting.append((record, new.said))
         if self._waiting:
             failpoints.reach("before-publish")
             self._wake.set()
@@ -127,7 +128,7 @@ class Publisher:
                 if not rows:
                     return total
                 records = await _records(connection, rows)
-                sent, error = await self._send(records)
+                sent, error = await self._send([(record, None) for record in records])
                 await connection.execute("delete from outbox where id = any($1)", sent)
             total += len(sent)
             if error is not None and not sent:
@@ -171,9 +172,11 @@ class Publisher:
                 "published, and still in the outbox: it will go out again", records=len(sent), error=str(error)
             )
 
-    async def _send(self, records: Sequence[Record]) -> tuple[list[str], BaseException | None]:
-        answers = await asyncio.gather(*(self._publish(record) for record in records), return_exceptions=True)
-        sent = [record.id for record, answer in zip(records, answers, strict=True) if answer is None]
+    async def _send(self, records: Sequence[tuple[Record, Said]]) -> tuple[list[str], BaseException | None]:
+        answers = await asyncio.gather(
+            *(self._publish(record, said) for record, said in records), return_exceptions=True
+        )
+        sent = [record.id for (record, _), answer in zip(records, answers, strict=True) if answer is None]
         errors = [answer for answer in answers if answer is not None]
         return sent, errors[0] if errors else None
 

@@ -60,9 +60,14 @@ class GroupWriter:
         self._stopping = True
         self._wake.set()
         if self._task is not None:
-            await self._task
+            await asyncio.wait([self._task])  # one that died is told by readiness, and keeps nothing from ending
         if self._session is not None:
             await self._session.close()
+
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """What goes on from `start` to `stop`."""
+        return [] if self._task is None else [self._task]
 
     async def append(self, unit: Unit) -> Appended:
         """Append *unit*; see `Journal.append`. A caller that is cancelled leaves its unit's outcome to whoever rereads it."""

@@ -18,6 +18,7 @@ from recorder.mcp_door.exchange import Exchange, Json, Rejected
 from recorder.toolport.hearing import Hearing, Progress, hearing
 from takeback import json
 from takeback.errors import Problem
+from takeback.tasks import end
 
 PING_SECONDS: Final = 15.0
 PING: Final = b": ping\r\n\r\n"
@@ -84,9 +85,7 @@ class EventStream(Response):
             if not writing.done() and self._gone is not None:
                 self._gone()
         finally:
-            writing.cancel()
-            watching.cancel()
-            await asyncio.gather(writing, watching, return_exceptions=True)
+            await end(writing, watching)
             await self._frames.aclose()
         if not writing.cancelled():
             writing.result()  # raises what went wrong

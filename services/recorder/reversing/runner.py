@@ -70,6 +70,11 @@ class Runner:
         while self._running:
             await asyncio.wait(set(self._running))
 
+    @property
+    def background(self) -> list[asyncio.Task[None]]:
+        """What goes on from `start` to `stop`."""
+        return [] if self._loop is None else [self._loop]
+
     def wake(self) -> None:
         """Look into the queue now."""
         self._due.set()

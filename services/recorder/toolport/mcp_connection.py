@@ -20,6 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
 from recorder.toolport.hearing import Progress
+from takeback.tasks import end
 
 log = structlog.get_logger()
 Connect = Callable[[], AbstractAsyncContextManager[TransportStreams]]
@@ -93,8 +94,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close at once, whoever still waits."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task, self._hearing)
 
     async def _run(self) -> None:
         try:
