@@ -50,10 +50,9 @@ async def places(theatre: Theatre) -> AsyncIterator[dict[str, tuple[str, str | N
     """Where each page is, and who looks at it."""
     sale = await theatre.sale(91, agreed=True)
     seller, dana = sale.cast.seller, await theatre.stage.seat("dana")
-    back = DAYS[(datetime.now(UTC) + timedelta(days=3)).weekday()]
-    for sub, days in ((seller, [back]), ("dana", DAYS)):
-        hours = {day: [["00:00", "24:00"]] for day in days}
-        await dana.put(f"/v1/campaigns/{sale.campaign}/calendars/{sub}", {"zone": "UTC", "weekly": hours})
+    always = {"zone": "UTC", "weekly": {day: [["00:00", "24:00"]] for day in DAYS}}
+    for sub, calendar in ((seller, {**always, "absences": away(days=9)}), ("dana", always)):
+        await dana.put(f"/v1/campaigns/{sale.campaign}/calendars/{sub}", calendar)
     waiting = await sale.agent.welcome(sale.cast.address, sale.cast.customer)
     done = await sale.seller.decide_plan(
         await sale.seller.plan(sale.campaign, entries=[sale.entries["meeting"]["id"]]),
@@ -92,6 +91,13 @@ async def places(theatre: Theatre) -> AsyncIterator[dict[str, tuple[str, str | N
         "nothing": ("/console/runs/run_of_nobody", "dana"),
         "empty": (f"/console/campaigns/{empty['id']}", "dana"),
     }
+
+
+def away(days: int) -> str:
+    """An iCalendar file: nobody is there today and so many days."""
+    today = datetime.now(UTC).date()
+    event = f"UID:1\r\nDTSTART;VALUE=DATE:{today:%Y%m%d}\r\nDTEND;VALUE=DATE:{today + timedelta(days=days):%Y%m%d}"
+    return f"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\n{event}\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

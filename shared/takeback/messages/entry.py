@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from takeback.messages.base import Id, Instant, Message, Name, Request, ShownName, Text
+from takeback.messages.base import Id, Instant, Message, Name, Request, Text
 
 Tier = Literal["critical", "high", "medium", "low"]
 EntryKind = Literal["call", "read", "reversal", "remedy", "correction"]
@@ -112,9 +112,9 @@ class CallRequest(Request):
     server: Name
     operation: Name
     arguments: dict[str, Any] = Field(default_factory=dict)
-    agent: ShownName | None = None
-    model: ShownName | None = None
-    principal: ShownName | None = None
+    agent: Name | None = None
+    model: Name | None = None
+    principal: Name | None = None
     interaction: Id | None = None
     uses: list[Name] = Field(default_factory=list, max_length=100)
     depends_on: list[Id] = Field(default_factory=list, max_length=100)
