@@ -210,14 +210,16 @@ def step_of(
         entry |= {"createdAt": instant(stands.created_at)}
     if concluded_at is not None:
         entry["concludedAt"] = instant(concluded_at)
+    said = {**body, "entry": entry}
     record = NewRecord(
         stream=run or entry["run"],
         campaign=entry["campaign"],
         id=new_id("rec"),
         type=record_type,
-        body=_encoded({**body, "entry": entry}),
+        body=_encoded(said),
         published=published,
         entry=stands.id,
+        said=said,
     )
     change = EntryChange(
         id=stands.id,

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -45,6 +46,7 @@ from takeback.messages.entry import CallRequest
 from takeback.metrics import CALLS, OVERHEAD
 
 log = structlog.get_logger()
+_counted = cache(CALLS.labels)  # the library looks for its child anew each time
 _HINT_SECONDS: Final = 1.0
 _T = TypeVar("_T")
 
@@ -203,7 +205,7 @@ class Recording:
         appended = await self._journal.append(
             Unit([record], [change], idempotency=call.idempotency, interaction=interaction_of(call), stream_open=True)
         )
-        CALLS.labels("deny", "denied").inc()
+        _counted("deny", "denied").inc()
         written = appended.records[0]
         denied = stands._replace(status="denied", label=written.label, created_at=written.at)
         raise Problem(
@@ -218,7 +220,7 @@ class Recording:
                 decision = policy.decide(call.settings.policy, call.question(standing.doubt))
                 call = replace(call, doubt=standing.doubt)
         answer = await self._ask(call, decision, snapshot)
-        CALLS.labels("ask", "awaiting_approval").inc()
+        _counted("ask", "awaiting_approval").inc()
         return answer
 
     # --- the caller's own key ---------------------------------------------------------------------------------------------
@@ -251,7 +253,7 @@ class Recording:
         status = concluded.status or "pending"
         if status == "in_doubt":
             self.doubted()
-        CALLS.labels("ask" if asked else "allow", status).inc()
+        _counted("ask" if asked else "allow", status).inc()
         tell = log.debug if status == "committed" else log.info
         tell(
             "call concluded",

@@ -142,7 +142,7 @@ async def test_a_record_that_cannot_go_out_holds_up_no_other(postgres_url: str) 
     """N6: it stays in the outbox, where its age shows."""
     seen: list[str] = []
 
-    async def publish(record: Record) -> None:
+    async def publish(record: Record, _: object) -> None:
         if record.stream == "run_1":
             raise ValueError("no such subject")
         seen.append(record.stream)

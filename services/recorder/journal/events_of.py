@@ -7,6 +7,7 @@ knew when the body was written is filled in here: label and createdAt, and concl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -19,9 +20,9 @@ UNCONCLUDED = frozenset({"awaiting_approval", "pending", "in_doubt"})
 """While an entry is in one of these, nobody knows yet how it ends."""
 
 
-def document_of(record: Record) -> dict[str, Any]:
-    """The CloudEvent of a published record as its JSON document (contract.md, Bus)."""
-    body = body_of(record.body)
+def document_of(record: Record, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The CloudEvent of a published record as its JSON document (contract.md, Bus). *said*: what its body says, if known."""
+    body = body_of(record.body) if said is None else said
     data = _without_token(body) if _holds_one_token(record.body, body) else public_view(body)
     if record.entry is not None and isinstance(data.get("entry"), dict):
         data["entry"] = completed(
@@ -59,7 +60,7 @@ def body_of(body: bytes) -> dict[str, Any]:
     return value
 
 
-def public_view(body: dict[str, Any]) -> dict[str, Any]:
+def public_view(body: Mapping[str, Any]) -> dict[str, Any]:
     """*body* without what never leaves the recorder: ``internal``, compensation tokens, and what is inside a seal (J18)."""
     return {key: _redacted(value) for key, value in body.items() if key not in {"internal", "compensationToken"}}
 
@@ -83,7 +84,7 @@ def concluded_at(entry: dict[str, Any], at: datetime) -> datetime | None:
     return None if entry.get("status") in UNCONCLUDED else at
 
 
-def _holds_one_token(written: bytes, body: dict[str, Any]) -> bool:
+def _holds_one_token(written: bytes, body: Mapping[str, Any]) -> bool:
     """Whether the undo's token is the one secret in *body*: then there is no need to look at every value for more."""
     entry = body.get("entry")
     undo = entry.get("undo") if isinstance(entry, dict) else None
@@ -96,7 +97,7 @@ def _holds_one_token(written: bytes, body: dict[str, Any]) -> bool:
     )
 
 
-def _without_token(body: dict[str, Any]) -> dict[str, Any]:
+def _without_token(body: Mapping[str, Any]) -> dict[str, Any]:
     entry = body["entry"]
     undo = {key: value for key, value in entry["undo"].items() if key != "compensationToken"}
     return {**{key: value for key, value in body.items() if key != "internal"}, "entry": {**entry, "undo": undo}}
@@ -107,6 +108,6 @@ def _redacted(value: Any) -> Any:
         if len(value) == 1 and isinstance(value.get("sealed"), str):
             return {"sealed": True}
         return {key: _redacted(inner) for key, inner in value.items() if key != "compensationToken"}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_redacted(inner) for inner in value]
     return value

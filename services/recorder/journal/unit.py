@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 Status = Literal[
     "awaiting_approval",
@@ -59,6 +59,8 @@ class Unwritable(ValueError):
 class NewRecord(NamedTuple):
     """A record to append. *id* is made by the caller; *entry* names the entry whose whole view *body* is.
 
+    *said* is what *body* says, from a caller who has it at hand: whoever publishes it need not read it again.
+
     A type that ends in ``.opened`` opens its stream; any other needs it there.
     """
 
@@ -70,6 +72,7 @@ class NewRecord(NamedTuple):
     kind: Literal["run", "campaign"] = "run"
     published: bool = False
     entry: str | None = None
+    said: Mapping[str, Any] | None = None
 
 
 class EntryChange(NamedTuple):
