@@ -30,7 +30,7 @@ PREFIX: Final = "takeback:lock:"
 _SOCKET_SECONDS: Final = 2.0
 _FIRST_WAIT: Final = 0.002
 _LONGEST_WAIT: Final = 0.05
-_KEPT_SECONDS: Final = 0.02
+_KEPT_SECONDS: Final = 0.05
 """How long a lease that was given back is kept for the next caller of this process."""
 _IN_A_ROW_SECONDS: Final = 0.25
 """How long one lease goes from caller to caller before Redis is asked whether somebody else waits."""
