@@ -173,6 +173,8 @@ async def picture(page: Page, name: str) -> None:
     if PICTURES is None or name not in SHOWN:
         return
     Path(PICTURES).mkdir(parents=True, exist_ok=True)
+    if not await page.locator("dialog[open]").count():
+        await page.evaluate("document.activeElement.blur()")  # the walk by keyboard has left it somewhere
     path = Path(PICTURES) / f"{name}.png"
     if await page.locator("dialog[open]").count():
         await page.screenshot(path=path)

@@ -175,7 +175,8 @@ def _day(value: str, now: datetime, zone: str) -> str:
         case days if days < _WEEK:
             return f"on {day:%A}"
         case _:
-            return f"on {day.day} {day:%b}" + (f" {day.year}" if day.year != today.year else "")
+            parts = (str(day.day), f"{day:%b}", *([str(day.year)] if day.year != today.year else []))
+            return "on " + "\u00a0".join(parts)  # a date is read in one line
 
 
 def ago(value: str | datetime, now: datetime) -> str:

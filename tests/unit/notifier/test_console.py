@@ -52,8 +52,8 @@ OFF_UNTIL_TOMORROW = told_of("Anna", backAt=NOW + DAY)
     [
         ([OFF_UNTIL_TOMORROW], "before Anna is back tomorrow"),
         ([told_of("Anna", backAt=NOW + 4 * DAY)], "before Anna is back on Friday"),
-        ([told_of("Anna", backAt=NOW + 9 * DAY)], "before Anna is back on 9 Dec"),
-        ([told_of("Anna", backAt=NOW + 40 * DAY)], "before Anna is back on 9 Jan 2027"),
+        ([told_of("Anna", backAt=NOW + 9 * DAY)], "before Anna is back on 9\u00a0Dec"),
+        ([told_of("Anna", backAt=NOW + 40 * DAY)], "before Anna is back on 9\u00a0Jan\u00a02027"),
         ([told_of("Anna", backAt=NOW + 3 * HOUR)], "before Anna is back in 3 h"),
         ([told_of("dana", backAt=NOW + DAY)], "before you are back tomorrow"),
         ([told_of("Anna")], "while Anna is away"),
