@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import structlog
 
-from recorder import intake
+from recorder import intake, policy
 from recorder.answers import Answer, answer_of
 from recorder.campaigns import Campaigns
 from recorder.concluding import interaction_of, stands_of
@@ -66,6 +66,7 @@ class Approvals:
         vault: Vault,
         campaigns: Campaigns,
         servers: Servers,
+        doubt_beside: Callable[[Call], Awaitable[str | None]],
         seconds: float,
         wake: Callable[[], None] = lambda: None,
     ) -> None:
@@ -75,6 +76,7 @@ class Approvals:
         self._vault = vault
         self._campaigns = campaigns
         self._servers = servers
+        self._doubt_beside = doubt_beside
         self._lasts = timedelta(seconds=seconds)
         self.wake = wake
 
@@ -84,6 +86,8 @@ class Approvals:
         secret = call.operation.declaration.secret
         preview, snapshot = await self._shown(call, snapshot)
         call = foreseen(call, snapshot)
+        if call.resources.others and call.doubt is None and (doubt := await self._doubt_beside(call)) is not None:
+            call, decision = replace(call, doubt=doubt), policy.decide(call.settings.policy, call.question(doubt))
         approval = new_id("apr")
         undo = intake.expected_undo(call.operation.declaration).wire()
         undo.pop("compensationToken", None)
@@ -280,12 +284,13 @@ class Approvals:
     async def _shown(self, call: Call, snapshot: Snapshot | None) -> tuple[Any, Snapshot | None]:
         """The dry run and the record as the approver sees them; what cannot be shown does not stop the asking."""
         operation = call.operation
-        if operation.can_preview or (snapshot is None and call.resources.changes and operation.can_observe):
+        named = call.resources.changes is not None or operation.manifest is not None
+        if operation.can_preview or (snapshot is None and named and operation.can_observe):
             try:
                 port = await self._servers.port(call.campaign, operation.server, call.run.campaign_version)
             except Problem as problem:
                 return {"failure": problem.detail}, snapshot
-            if snapshot is None and call.resources.changes is not None and operation.can_observe:
+            if snapshot is None and named and operation.can_observe:
                 snapshot = await before_asking(call, port, _OBSERVE_SECONDS)
             if operation.can_preview:
                 try:

@@ -90,15 +90,6 @@ def put_together(
     reader, clock, group_reader = JournalReader(pool), Clock(), GroupReader(settings.postgres_url)
     resolver = Resolver(pool, group_reader, campaigns, runs, servers)
     conclusions = Conclusions(journal, reader, vault, clock)
-    approvals = Approvals(
-        pool=pool,
-        journal=journal,
-        reader=reader,
-        vault=vault,
-        campaigns=campaigns,
-        servers=servers,
-        seconds=settings.approval_seconds,
-    )
     serial = Serial(
         locks,
         lease_seconds=lease_seconds + settings.forward_deadline_seconds,
@@ -113,6 +104,16 @@ def put_together(
         clock=clock,
         deadline=settings.forward_deadline_seconds,
         lease_seconds=lease_seconds,
+    )
+    approvals = Approvals(
+        pool=pool,
+        journal=journal,
+        reader=reader,
+        vault=vault,
+        campaigns=campaigns,
+        servers=servers,
+        doubt_beside=intents.doubt_beside,
+        seconds=settings.approval_seconds,
     )
     kept = KeptAnswers(pool)
     recording = Recording(

@@ -112,8 +112,7 @@ class Doubts:
             port = await self._servers.port(stored.campaign, kept["server"])
             if operation.manifest is not None and isinstance(port, SelfMade):
                 return await self._looked_up(stored, operation, port)
-            resource = _changed(stored)
-            seen = await port.observe(resource, entry=stored.id, deadline=_OBSERVE_SECONDS)
+            seen = await port.observe(_resources(stored).changes, entry=stored.id, deadline=_OBSERVE_SECONDS)
         except (Problem, ToolPortError) as error:
             log.info("a doubt cannot be looked up now", entry=stored.id, run=stored.run, error=str(error))
             return False
@@ -140,7 +139,7 @@ class Doubts:
         found = await port.look_up(kept["operation"], arguments, snapshot, deadline=_OBSERVE_SECONDS)
         if found is None:
             return False
-        resources = Resources(_changed(stored), tuple(_used(stored)))
+        resources = _resources(stored)
         seen = Snapshot.of(snapshot)
         taken = intake.committed(found.meta, operation.declaration, resources, seen, None, stored.created_at)
         told = {"detail": "Its records stand exactly as the call was to leave them.", "settledBy": "record"}
@@ -223,7 +222,7 @@ class Doubts:
         seen: Observation,
         snapshot: Snapshot | None,
     ) -> Intake:
-        resources = Resources(_changed(stored), tuple(_used(stored)))
+        resources = _resources(stored)
         declared = operation.declaration
         if proof.step == "fail":
             return intake.failed(declared, resources)
@@ -248,12 +247,9 @@ class Doubts:
             return None  # the tool server is no longer registered; the person's word stands all the same
 
 
-def _changed(stored: StoredEntry) -> str | None:
-    return next((item["resource"] for item in stored.body["resources"] if item["role"] == "changes"), None)
-
-
-def _used(stored: StoredEntry) -> list[str]:
-    return [item["resource"] for item in stored.body["resources"] if item["role"] == "uses"]
+def _resources(stored: StoredEntry) -> Resources:
+    changed, used = ([t.resource for t in _touched(stored) if t.role == role] for role in ("changes", "uses"))
+    return Resources(changed[0] if changed else None, tuple(used), others=tuple(changed[1:]))
 
 
 def _touched(stored: StoredEntry) -> list[intake.Touched]:

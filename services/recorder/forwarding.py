@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from recorder import failpoints, intake
 from recorder.intake import Intake, Snapshot
-from recorder.prepared import Prepared
+from recorder.prepared import Prepared, ReadRecord
 from recorder.resolving import Call
 from recorder.toolport.port import NoAnswer, NotSent, Outcome, SelfMade, ToolPort, ToolPortError, ToolRefused
 from takeback import json
@@ -55,9 +55,14 @@ async def before_asking(call: Call, port: ToolPort, deadline: float) -> Snapshot
 
 
 def foreseen(call: Call, snapshot: Snapshot | None) -> Call:
-    """*call* with its undo as the state before it tells (J4, J8)."""
+    """*call* with its undo (J4, J8) and all the records that it changes (J7, J19), as the state before it tells."""
     prepared = snapshot.prepared if snapshot is not None else None
-    return call if prepared is None or prepared.failure is not None else call.with_undo(prepared.undo)
+    if prepared is None:
+        return call
+    resources = call.resources.beside(record.resource for record in prepared.records)
+    if resources is not call.resources:
+        call = replace(call, resources=resources)
+    return call if prepared.failure is not None else call.with_undo(prepared.undo)
 
 
 def _of_prepared(resource: str | None, prepared: Prepared) -> Snapshot | None:
@@ -72,7 +77,8 @@ def _of_prepared(resource: str | None, prepared: Prepared) -> Snapshot | None:
             return None
         return Snapshot(resource or "", failure=failure, prepared=replace(prepared, failure=failure))
     if failure is not None:
-        prepared = replace(prepared, records=[], reads={}, failure=failure)
+        named = [ReadRecord(record.resource, failure=record.failure or failure) for record in records]
+        prepared = replace(prepared, records=named, reads={}, failure=failure)
         return Snapshot(records[0].resource, failure=failure, prepared=prepared)
     return Snapshot(records[0].resource, records[0].seen, prepared=prepared)
 

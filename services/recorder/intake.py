@@ -97,7 +97,7 @@ def expected_undo(declared: Declared) -> UndoOffer:
 
 def expected_touched(resources: Resources) -> list[Touched]:
     """What the call is about to change and use, before anything is known of versions."""
-    changed = [Touched(resources.changes, "changes")] if resources.changes is not None else []
+    changed = [Touched(name, "changes") for name in resources.changed]
     return changed + [Touched(used, "uses") for used in resources.uses]
 
 

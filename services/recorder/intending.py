@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recorder import failpoints, intake, policy
 from recorder.concluding import interaction_of
-from recorder.drafting import Body, Stands, draft, fence_of, step_of, uses_of, with_snapshot
+from recorder.drafting import Body, Stands, draft, fence_of, step_of, touched_of, uses_of, with_snapshot
 from recorder.forwarding import Clock, foreseen, observed, snapshot_of
 from recorder.group_reader import GroupReader
 from recorder.intake import Snapshot
@@ -20,8 +20,10 @@ from recorder.journal import CampaignKeys, Holds, Journal, Refused, Steady, Unit
 from recorder.policy import Decision
 from recorder.previews import preview_id
 from recorder.resolving import Call, Outdated, Resolver
-from recorder.serial import STANDING, Serial, Standing, busy
+from recorder.resources import Resources
+from recorder.serial import BESIDE, STANDING, Serial, Standing, busy
 from recorder.toolport.port import ToolPort
+from takeback import json
 from takeback.errors import Problem
 
 
@@ -46,6 +48,7 @@ class Agreed:
 class Intended:
     """A call whose intent is in the journal. *send_until*: past it (monotonic seconds) it is no longer sent."""
 
+    resources: Resources
     stands: Stands
     snapshot: Snapshot | None
     fence: int | None
@@ -91,26 +94,23 @@ class Intents:
         steady = None if fence is None else Steady(call.campaign, call.run.campaign_version)
         while True:
             standing = Standing(fence, None) if fence is not None else await self.standing(call)
-            if agreed is not None and standing.doubt != agreed.doubt:
-                raise MovedOn("what is known of an earlier call has changed since this one was asked for")
             if agreed is None and standing.doubt is not None:
                 return policy.decide(call.settings.policy, call.question(standing.doubt)), None
             snapshot = await snapshot_of(call, port, self._deadline)
-            if snapshot is not None and snapshot.failure is not None and agreed is None:
-                decision = policy.on_snapshot_failure(call.settings.policy, snapshot.failure)
-                if decision.verdict != "allow":
-                    return decision, snapshot
             known = foreseen(call, snapshot)
-            if known is not call and agreed is None:
-                decision = policy.decide(call.settings.policy, known.question())
-                if decision.verdict != "allow":
-                    return decision, snapshot
-            call = known
+            doubt = standing.doubt
+            if doubt is None and fence is None and known.resources.others:
+                doubt = await self.doubt_beside(known)
             if agreed is not None:
-                await self._check_unchanged(port, agreed, snapshot)
+                await self._check_agreed(port, agreed, doubt, snapshot)
+            elif (decision := _stops(call, known, doubt, snapshot)) is not None:
+                return decision, snapshot
+            call = known
             await self._check_preview(call, port, snapshot)
             stands, body = drafted(call, keys, agreed)
             body = with_snapshot(body, snapshot, keys, declared.secret)
+            if agreed is not None:
+                call, body = _with_asked(call, body)
             failpoints.reach("before-intent")
             try:
                 return await self._append(call, stands, body, snapshot, standing.fence, steady)
@@ -147,13 +147,14 @@ class Intents:
                 fence=fence_of(call.serial_key, fence),
                 idempotency=call.idempotency if stands.status is None else None,
                 interaction=interaction_of(call),
-                holds=Holds(call.campaign, checked=[call.resources.changes]) if call.resources.changes else None,
+                holds=Holds(call.campaign, checked=checked) if (checked := call.resources.changed) else None,
                 steady=steady,
                 stream_open=True,
             )
         )
         self._clock.heard(appended.records[0].at)
         return Intended(
+            call.resources,
             stands.after("pending", body, appended),
             snapshot,
             appended.fence,
@@ -181,8 +182,17 @@ class Intents:
                 raise Outdated
         return Standing(row["fence"] or 0, row["doubt"])
 
-    async def _check_unchanged(self, port: ToolPort, agreed: Agreed, snapshot: Snapshot | None) -> None:
-        """Raises `MovedOn` where the record is no longer as it was shown to whoever agreed (S13)."""
+    async def doubt_beside(self, call: Call) -> str | None:
+        """The entry in doubt over one of the other records that the call changes."""
+        others = json.dumps(call.resources.others).decode()
+        row = await self._group_reader.one(BESIDE, call.campaign, call.entry, others)
+        doubt: str | None = row["doubt"]
+        return doubt
+
+    async def _check_agreed(self, port: ToolPort, agreed: Agreed, doubt: str | None, snapshot: Snapshot | None) -> None:
+        """Raises `MovedOn` where doubt or record are no longer as they were shown to whoever agreed (S13)."""
+        if doubt != agreed.doubt:
+            raise MovedOn("what is known of an earlier call has changed since this one was asked for")
         asked = agreed.snapshot
         if asked is None or asked.seen is None:
             return
@@ -208,6 +218,29 @@ class Intents:
                 "preview-stale",
                 "The preview was of another call, or the record has changed since. Nothing was forwarded; preview again.",
             )
+
+
+def _stops(call: Call, known: Call, doubt: str | None, snapshot: Snapshot | None) -> Decision | None:
+    """The decision that stops the call after all, now that its state before is *known*, or None."""
+    rules = call.settings.policy
+    if snapshot is not None and snapshot.failure is not None:
+        decision = policy.on_snapshot_failure(rules, snapshot.failure)
+        if decision.verdict != "allow":
+            return decision
+    if doubt is not None:
+        return policy.decide(rules, known.question(doubt))
+    if known is call:
+        return None
+    decision = policy.decide(rules, known.question())
+    return None if decision.verdict == "allow" else decision
+
+
+def _with_asked(call: Call, body: Body) -> tuple[Call, Body]:
+    """An agreed call and its body with the records that it was seen to change when it was asked for, and those now."""
+    asked = (touched.resource for touched in touched_of(body) if touched.role == "changes")
+    call = replace(call, resources=call.resources.beside(asked))
+    touches = [touched._asdict() for touched in intake.expected_touched(call.resources)]
+    return call, {**body, "resources": touches}
 
 
 def drafted(call: Call, keys: CampaignKeys, agreed: Agreed | None) -> tuple[Stands, Body]:

@@ -163,6 +163,8 @@ class Recording:
 
     async def _forward(self, call: Call, port: ToolPort, intended: Intended, began: float, *, asked: bool) -> Answer:
         failpoints.reach("after-intent")
+        if intended.resources is not call.resources:
+            call = replace(call, resources=intended.resources)
         hinting = asyncio.get_running_loop().call_later(_HINT_SECONDS, self._hint_of, intended.stands)
         try:
             if time.monotonic() > intended.send_until:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -19,11 +19,26 @@ LONGEST: Final = 1500
 
 
 class Resources(NamedTuple):
-    """The record that the call changes (None: unknown), those it uses, and the templates that named nothing (J11)."""
+    """The record that the call changes (None: unknown), those it uses, and the templates that named nothing (J11).
+
+    *others*: what it changes beside, where that is known before the call.
+    """
 
     changes: str | None = None
     uses: tuple[str, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> list[str]:
+        """Every record that the call is known to change."""
+        return [*self.others] if self.changes is None else [self.changes, *self.others]
+
+    def beside(self, names: Iterable[str]) -> Resources:
+        """The same, with the records called *names* among those that the call changes."""
+        found = dict.fromkeys([*self.others, *(name for name in names if len(name) <= LONGEST)])
+        found.pop(self.changes or "", None)
+        return self if len(found) == len(self.others) else self._replace(others=tuple(found))
 
 
 def resources_of(declared: Declared, arguments: Mapping[str, Any]) -> Resources:

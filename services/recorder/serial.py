@@ -36,6 +36,19 @@ Beside them how the run and the caller stand, which a call may have remembered f
 """
 
 
+BESIDE: Final = """
+select q.n,
+       (select e.id from entries e
+        where e.campaign = q.campaign and e.status = 'in_doubt' and e.write and e.id <> q.itself
+          and exists (select from entry_resources r
+                      where r.entry = e.id and r.role = 'changes'
+                        and r.resource in (select jsonb_array_elements_text(q.resources::jsonb)))
+        order by e.created_at limit 1) as doubt
+from unnest($1::integer[], $2::text[], $3::text[], $4::text[]) as q (n, campaign, itself, resources)
+"""
+"""The doubt over the other records of a call that changes several: which they are is known once they were read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """The serial key's fence, and the entry in doubt that the call would touch or repeat, as of one moment."""

@@ -61,8 +61,10 @@ def pantry_server(pantry: Pantry) -> MCPServer:
         return f"Successfully wrote to {path}"
 
     @server.tool(structured_output=False)
-    def move_note(source: str, destination: str) -> str:
+    async def move_note(source: str, destination: str) -> str:
         """Move a note."""
+        if pantry.lose == "not moved":
+            await pantry.go_on.wait()
         if source not in pantry.notes or destination in pantry.notes:
             return "Error: cannot move"
         pantry.notes[destination] = pantry.notes.pop(source)
