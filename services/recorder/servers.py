@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 import structlog
@@ -56,6 +56,10 @@ class _Registered:
     version: int
     transports: dict[str, Registration]
     operations: dict[tuple[str, str], PinnedOperation]
+
+
+_VERSION: Final = "select seq from streams where stream = $1"
+"""How far a campaign's own stream is: with it everything that was registered."""
 
 
 class Servers:
@@ -286,15 +290,13 @@ class Servers:
 
     async def _servers(self, campaign: str, version: int | None) -> _Registered:
         kept = self._registered.get(campaign)
-        if kept is not None and kept.version == version:
+        if kept is not None and (version or await self._pool.fetchval(_VERSION, campaign)) == kept.version:
             return kept
         async with (
             self._pool.acquire() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            seq = await connection.fetchval("select seq from streams where stream = $1", campaign)
-            if kept is not None and kept.version == seq:
-                return kept
+            seq = await connection.fetchval(_VERSION, campaign)
             servers = await connection.fetch("select * from servers where campaign = $1", campaign)
             rows = await connection.fetch(
                 "select o.*, exists (select from exercised e where e.campaign = o.campaign and e.server = o.server"

@@ -136,7 +136,8 @@ class Endings:
         ]
         if status == "committed":
             body = bodies.reverted_body(original, claim, claim.reversal, receipt.at)
-            records.append(bodies.about(run, campaign, original.id, "entry.reverted", body, published=True))
+            # First: everybody waits for this one.
+            records.insert(0, bodies.about(run, campaign, original.id, "entry.reverted", body, published=True))
             changes.append(_settled(body, original, "reverting"))
             for above, restored, expected in await self._above(original, claim, receipt, own["entry"]):
                 told = "entry.reverted" if restored["entry"]["status"] == "reverted" else "entry.committed"
