@@ -11,6 +11,7 @@ _BLANKS: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _JOINERS: Final = "\u200c\u200d"
 """They shape letters of scripts other than Latin, and pictures; anywhere else they only make two names look alike."""
 _LINES: Final = "\n\t\r"
+_WITHOUT_LINES: Final = dict.fromkeys(map(ord, _LINES))
 
 
 def unseen(text: str) -> list[str]:
@@ -19,15 +20,13 @@ def unseen(text: str) -> list[str]:
 
 
 def visible(text: str) -> str:
-    """*text* with each such character spelled out, ``\\u202e``; line ends and tabs stay. *text* itself where there is none."""
-    if not _odd(text):
+    """*text* with each such character spelled out, ``\\u202e``; line ends and tabs stay."""
+    if not _odd(text.translate(_WITHOUT_LINES)):
         return text
-    shown = [
+    return "".join(
         f"\\u{ord(character):04x}" if character not in _LINES and _is_unseen(text, place) else character
         for place, character in enumerate(text)
-    ]
-    told = "".join(shown)
-    return text if told == text else told
+    )
 
 
 def _odd(text: str) -> bool:
