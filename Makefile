@@ -9,6 +9,8 @@ ARGS ?=
 # Most tests wait for servers: a worker more than there are cores keeps both busy.
 JOBS ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start dozens of processes: what is compiled once need not be compiled in each of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +24,7 @@ demo: setup ## Play both stories against the running stack, or one started for t
 	$(BIN)/takeback demo --data $(DATA) $(ARGS)
 
 test: setup .venv/.otterwiki .venv/.realservers ## Run the tests, against real servers that they start themselves
-	$(BIN)/pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup verify ## Format, lint, types, layers, and generated files
 	$(BIN)/ruff format --check .

@@ -5,16 +5,40 @@
 """
 
 import contextlib
+import gc
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import pytest
 import redis
 
+from tests import spreading
 from tests.servers import Backend, Databases, NatsServer, Server, backend, in_own_loop
 
 AnyServer = TypeVar("AnyServer", bound=Server)
+
+# Everybody that a test speaks to is on this machine. Hundreds of authorities need not be read for each client.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = os.devnull
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first."""
+    items.sort(key=spreading.turn)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays until the end: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spreading.ByStack:
+    """What shares a stack goes to one worker."""
+    return spreading.ByStack(config, log)
 
 
 @pytest.fixture(scope="session")

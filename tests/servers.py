@@ -110,7 +110,7 @@ class Databases:
     def create(self, *, empty: bool = False) -> str:
         """A new database's URL: migrated, or `empty`."""
         name = f"takeback_{next(self._numbers)}"
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {'template0' if empty else self.TEMPLATE} STRATEGY WAL_LOG")
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {'template0' if empty else self.TEMPLATE} STRATEGY FILE_COPY")
         return self.url_of(name)
 
     def drop(self, url: str) -> None:

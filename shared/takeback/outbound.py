@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
 from typing import Any
 
 import httpcore
@@ -55,10 +57,10 @@ class GuardedTransport(httpx.AsyncHTTPTransport):
     """Sends to public addresses only; *allow_private* lifts that, for tests and closed networks."""
 
     def __init__(self, *, allow_private: bool = False, resolve: Resolve = addresses_of) -> None:
-        super().__init__(retries=0)
+        super().__init__(verify=_trusted(), retries=0)
         # httpx has no argument for it: the pool that it makes, with a way to connect that looks where it goes.
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=httpx.create_ssl_context(trust_env=False),
+            ssl_context=_trusted(),
             network_backend=None if allow_private else _Guard(resolve),
             max_connections=None,
             max_keepalive_connections=100,
@@ -76,6 +78,12 @@ def guarded_client(
         follow_redirects=False,
         trust_env=False,
     )
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates of the world's authorities, read once: there are hundreds of them."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 async def read_text(client: httpx.AsyncClient, url: str, limit_bytes: int) -> str:
