@@ -31,7 +31,7 @@ class Settings(ServiceSettings):
     """Who may register tool servers, by sub, with commas between; empty: each campaign's owners may.
 
     Tool servers know the recorder, not the campaign: where campaigns do not trust each other, an owner could register a server
-    of another one, or have a secret sent to an address of their own.
+    of another one. Where a secret may be sent is said apart: `recorder.toolport.secrets`.
     """
 
     def may_register(self, sub: str) -> bool:

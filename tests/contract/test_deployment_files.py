@@ -76,7 +76,7 @@ def test_every_variable_is_a_setting_of_its_service(service: ComposeService) -> 
         name
         for name in service.environment
         if name.removeprefix("TAKEBACK_").lower() not in settings.model_fields
-        and not name.startswith("TAKEBACK_SECRET_")
+        and not name.startswith(("TAKEBACK_SECRET_", "TAKEBACK_ORIGINS_"))
     }
     assert not unknown
     made = settings.of(service.environment)
@@ -224,7 +224,9 @@ def test_the_page_names_services_variables_and_files_that_exist() -> None:
     known = (
         Compose.required() | set(Compose.optional()) | set(chain(*(s.environment for s in COMPOSE.services.values())))
     )
-    assert {name for name in re.findall(r"\b(?:TAKEBACK_\w+|\w+_PASSWORD)\b", page) if not name.endswith("_")} <= known
+    known |= {f"TAKEBACK_{name.upper()}" for service in services() for name in settings_of(service).model_fields}
+    named = {name for name in re.findall(r"\b(?:TAKEBACK_\w+|\w+_PASSWORD)\b", page) if not name.endswith("_")}
+    assert {name for name in named if not name.startswith(("TAKEBACK_SECRET_", "TAKEBACK_ORIGINS_"))} <= known
     for path in re.findall(r"`((?:deploy|docs)/[\w./-]+)`|\]\((?!http)([\w./-]+)\)", page):
         assert (ROOT / path[0]).exists() if path[0] else (PAGE.parent / path[1]).exists(), path
 

@@ -111,7 +111,10 @@ async def test_a_subject_that_nobody_serves_was_not_reached(bus: Nats) -> None:
 async def test_without_its_secret_the_server_refuses_and_the_secret_is_in_no_error(pool: asyncpg.Pool) -> None:
     """J16: the agent cannot go round the recorder."""
     async with http(build(pool).http_app(secret=SECRET)) as url:
-        for headers, environ in (({}, {}), (HEADERS, {"TAKEBACK_SECRET_CRM": "wrong-one"})):
+        for headers, environ in (
+            ({}, {}),
+            (HEADERS, {"TAKEBACK_SECRET_CRM": "wrong-one", "TAKEBACK_ORIGINS_CRM": url}),
+        ):
             port = await mcp_port(url, headers, {**environ, "TAKEBACK_HTTP_ALLOW_PRIVATE": "1"})
             with pytest.raises(ToolRefused) as refused:
                 await call(port, "charge", accountId=1, amount=1)
@@ -146,7 +149,8 @@ async def test_a_name_is_looked_up_once_and_its_address_kept(
 
     monkeypatch.setattr(mcp_http, "pinned_address", looked_up)
     async with http(build(pool).http_app(secret=SECRET)) as url:
-        port = await mcp_port(url.replace("127.0.0.1", "tools.example"), HEADERS, {"TAKEBACK_SECRET_CRM": SECRET})
+        named = url.replace("127.0.0.1", "tools.example")
+        port = await mcp_port(named, HEADERS, {"TAKEBACK_SECRET_CRM": SECRET, "TAKEBACK_ORIGINS_CRM": named})
         described = await port.describe(deadline=10)
         assert (await call(port, "charge", accountId=1, amount=1)).is_error is False
         await port.close()
@@ -159,7 +163,7 @@ async def test_a_secret_may_only_come_from_variables_that_are_meant_for_it() -> 
         await mcp_port("http://127.0.0.1:1/mcp", {"X-Key": "env:HOME"})
     with pytest.raises(ToolRefused, match="TAKEBACK_SECRET_"):
         await mcp_port("http://127.0.0.1:1/mcp", {"Authorization": "Bearer env:PATH"})
-    port = await mcp_port("http://127.0.0.1:1/mcp", HEADERS, {})
+    port = await mcp_port("http://127.0.0.1:1/mcp", HEADERS, {"TAKEBACK_ORIGINS_CRM": "http://127.0.0.1:1"})
     with pytest.raises(ToolRefused, match="does not have"):
         await call(port, "charge", accountId=1, amount=1)
     await port.close()

@@ -39,7 +39,15 @@ async def running(
             headers={"Authorization": "Bearer env:TAKEBACK_SECRET_WIKI"},
         )
         folder = tmp_path_factory.mktemp("http")
-        async with manifest_lab(database, servers, valkey_server, folder, server, TAKEBACK_SECRET_WIKI="s3cret") as lab:
+        async with manifest_lab(
+            database,
+            servers,
+            valkey_server,
+            folder,
+            server,
+            TAKEBACK_SECRET_WIKI="s3cret",
+            TAKEBACK_ORIGINS_WIKI=url,
+        ) as lab:
             yield lab, wiki, url
 
 

@@ -58,7 +58,8 @@ async def open_port(
     With a *manifest*, the port that declares what that says; *reach* gives it the campaign's other servers.
 
     Raises `ToolRefused` for a configuration that may not be used: a transport that is not spoken, a secret whose name
-    does not start with ``TAKEBACK_SECRET_``, a command without ``TAKEBACK_ALLOW_COMMANDS=1``.
+    does not start with ``TAKEBACK_SECRET_`` or that is not bound to where it would go, a command without
+    ``TAKEBACK_ALLOW_COMMANDS=1``.
     """
     if config.get("transport") == "http":
         if manifest is None:
@@ -79,13 +80,13 @@ def _declaring_port(config: Mapping[str, Any], nats: Nats, environ: Mapping[str,
             return NatsTool(nats, subject)
         case {"transport": "mcp", "url": str(url)}:
             headers = config.get("headers") or {}
-            secrets.check_headers(headers)
             check_url(url)
+            secrets.check_headers(headers, environ, url)
             return McpTool(http_transport(url, headers, environ), url)
         case {"transport": "mcp", "command": str(command)}:
             if environ.get("TAKEBACK_ALLOW_COMMANDS") != "1":
                 raise ToolRefused("Commands may not be started here: TAKEBACK_ALLOW_COMMANDS is not 1.", 403)
             env = config.get("env") or {}
-            secrets.check(env)
+            secrets.check(env, environ, None)
             return McpTool(stdio_transport(command, config.get("args") or [], env, environ), command)
     raise ToolRefused(f"No tool server can be reached by transport {config.get('transport')!r} with these settings.")

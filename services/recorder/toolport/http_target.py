@@ -49,6 +49,17 @@ class Target:
         return f"{self.scheme}://{host}" + ("" if usual else f":{self.port}")
 
 
+def origin_of(url: str) -> str:
+    """Scheme, host and port of *url*. Raises `ToolRefused` for what is no http or https URL."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise ToolRefused(f"{url!r} is no URL: {error}. Nothing was sent.") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ToolRefused(f"{url!r} is no http or https URL. Nothing was sent.")
+    return Target(parsed.scheme, parsed.host, parsed.port or (443 if parsed.scheme == "https" else 80), "").origin
+
+
 def check_url(url: str) -> None:
     """Raises `ToolRefused` for what no request can be sent to."""
     try:

@@ -44,7 +44,7 @@ _KEPT_OUT: Final = frozenset(("set-cookie", "www-authenticate", "proxy-authentic
 def http_port(config: Mapping[str, Any], manifest: Manifest, environ: Mapping[str, str]) -> HttpTool:
     """The port to the server at ``config["url"]``. Raises `ToolRefused` for a URL or headers that may not be used."""
     headers = config.get("headers") or {}
-    secrets.check_headers(headers)
+    secrets.check_headers(headers, environ, config["url"])
     allow_private = environ.get("TAKEBACK_HTTP_ALLOW_PRIVATE") == "1"
     return HttpTool(Target.of(config["url"]), headers, manifest, environ, allow_private=allow_private)
 
@@ -138,7 +138,7 @@ class HttpTool:
             headers["Content-Type"] = kind
         if spec.method == "POST" and key.startswith("ent_"):
             headers.setdefault("Idempotency-Key", key)
-        headers |= secrets.resolve(self._headers, self._environ)
+        headers |= secrets.resolve(self._headers, self._environ, self._target.origin)
         try:
             return client.build_request(
                 spec.method, self._target.origin + self._target.path + path, params=query or None,

@@ -105,8 +105,8 @@ class _OneByOne(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
-            request.headers.update(secrets.resolve(self._headers, self._environ))
-        except secrets.BadSecret as error:
+            request.headers.update(secrets.resolve(self._headers, self._environ, str(request.url)))
+        except ToolRefused as error:
             return _failure(REFUSED, str(error))
         try:
             response = await self._inner.handle_async_request(request)

@@ -18,7 +18,7 @@ def stdio_transport(
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[TransportStreams]:
-        parameters = StdioServerParameters(command=command, args=list(args), env=secrets.resolve(env, environ))
+        parameters = StdioServerParameters(command=command, args=list(args), env=secrets.resolve(env, environ, None))
         async with stdio_client(parameters) as streams:
             yield streams
 

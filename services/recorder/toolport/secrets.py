@@ -1,53 +1,64 @@
-"""Secrets in a tool server's configuration: named there, read from the environment when they are used."""
+"""Secrets in a tool server's configuration: named there, read from the environment when they are used.
+
+Whoever registers a tool server says where it is, so a secret goes only where the operator of the recorders bound it to:
+`TAKEBACK_ORIGINS_CRM` says to which origins `TAKEBACK_SECRET_CRM` may be sent. One that is bound to none is sent anywhere only
+where all who register servers are trusted with the recorder's environment anyway.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
+from recorder.toolport.http_target import origin_of
 from recorder.toolport.port import ToolRefused
 
 PREFIX = "TAKEBACK_SECRET_"
+ORIGINS = "TAKEBACK_ORIGINS_"
+ANYWHERE = "*"
 _MARK = "env:"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 class BadSecret(ToolRefused):
-    """A configuration that names a secret which may not be read or is not there. Nothing was sent."""
+    """A configuration that names a secret which may not be read, not be sent there, or is not there. Nothing was sent."""
 
 
-def check(values: Mapping[str, str]) -> None:
-    """Refuse, with `BadSecret`, a value that names an environment variable outside ``TAKEBACK_SECRET_*``."""
+def check(values: Mapping[str, str], environ: Mapping[str, str], url: str | None) -> None:
+    """Refuse, with `BadSecret`, a value that names what is no secret, or one that may not go to *url* (None: a command)."""
     for where, value in values.items():
         for part in value.split(" "):
-            _name_in(where, part)
+            if (name := _name_in(where, part)) is not None:
+                _check_bound(name, environ, url)
 
 
-def check_headers(headers: Mapping[str, str]) -> None:
+def check_headers(headers: Mapping[str, str], environ: Mapping[str, str], url: str) -> None:
     """Refuse, with `ToolRefused`, what no request can carry as a header (RFC 9110), and secrets as `check` does."""
     for name, value in headers.items():
         if not _HEADER.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise ToolRefused(f"The header {name[:100]!r} cannot be sent: a name is a token, a value printable ASCII.")
-    check(headers)
+    check(headers, environ, url)
 
 
-def resolve(values: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The values with each ``env:NAME`` replaced. ``Bearer env:NAME`` is replaced too.
+def resolve(values: Mapping[str, str], environ: Mapping[str, str], url: str | None) -> dict[str, str]:
+    """The values with each ``env:NAME`` replaced, as they go to *url* (None: to a command). ``Bearer env:NAME`` too.
 
     Raises `BadSecret`, which never holds a secret itself.
     """
     return {
-        where: " ".join(_resolved(where, part, environ) for part in value.split(" ")) for where, value in values.items()
+        where: " ".join(_resolved(where, part, environ, url) for part in value.split(" "))
+        for where, value in values.items()
     }
 
 
-def _resolved(where: str, part: str, environ: Mapping[str, str]) -> str:
+def _resolved(where: str, part: str, environ: Mapping[str, str], url: str | None) -> str:
     name = _name_in(where, part)
     if name is None:
         return part
     if name not in environ:
         raise BadSecret(f"{where} names {part}, which the recorder's environment does not have. Nothing was sent.")
+    _check_bound(name, environ, url)
     return environ[name]
 
 
@@ -58,3 +69,23 @@ def _name_in(where: str, part: str) -> str | None:
     if not name.startswith(PREFIX):
         raise BadSecret(f"{where} names {part}; only env:{PREFIX}… may be read. Nothing was sent.")
     return name
+
+
+def _check_bound(name: str, environ: Mapping[str, str], url: str | None) -> None:
+    setting = ORIGINS + name.removeprefix(PREFIX)
+    bound = environ.get(setting, "").split()
+    if ANYWHERE in bound or (not bound and _all_are_trusted(environ)):
+        return
+    if url is None:
+        raise BadSecret(f"{name} is bound to origins by {setting}, so no command is given it. Nothing was sent.")
+    origin = origin_of(url)
+    if origin not in [origin_of(one) for one in bound]:
+        raise BadSecret(
+            f"{name} may not be sent to {origin}. Nothing was sent. Who runs the recorders binds it to where it belongs:"
+            f" {setting}={origin}"
+        )
+
+
+def _all_are_trusted(environ: Mapping[str, str]) -> bool:
+    """Whoever may start commands reads the environment anyway, and named administrators are named for that."""
+    return environ.get("TAKEBACK_ALLOW_COMMANDS") == "1" or bool(environ.get("TAKEBACK_SERVER_ADMINS", "").strip())
