@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from tests import spreading
-from tests.servers import Backend, Databases, NatsServer, Server, backend, in_own_loop
+from tests.servers import Backend, Databases, NatsServer, Server, backend, in_own_loop, quick_folder
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
@@ -50,7 +50,7 @@ def servers() -> Backend:
 @pytest.fixture(scope="session")
 def postgres_server(servers: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The run's PostgreSQL."""
-    with _running(servers.postgres(tmp_path_factory.mktemp("postgres"))) as server:
+    with quick_folder(tmp_path_factory.mktemp("postgres")) as folder, _running(servers.postgres(folder)) as server:
         yield server
 
 
