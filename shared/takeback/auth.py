@@ -45,7 +45,10 @@ def issue_token(token_key: Path, sub: str, kind: Kind, lifetime_seconds: int = 3
 class Verifier:
     """Verifies bearer tokens and remembers the verified ones until they expire.
 
-    Either *token_key* (a PEM key, public or private) or *jwks_url* with *issuer* and *audience* says whose count.
+    Either *token_key* (a PEM key, public or private) or *jwks_url* with *issuer* and *audience* says whose count. An issuer's
+    token says by ``typ`` who is asking, or is a person's where it has the claim *person* (``auth_time``, or ``idtyp=user`` with
+    its value): a program that logged in with its own credentials has a token of the same issuer, and decides nothing
+    (P10, S14).
     """
 
     def __init__(
@@ -55,10 +58,12 @@ class Verifier:
         jwks_url: str | None = None,
         issuer: str | None = None,
         audience: str | None = None,
+        person: str | None = None,
     ) -> None:
         if (token_key is None) == (jwks_url is None):
             raise ValueError("give either a token key or a JWKS URL")
         self._jwks_url = jwks_url
+        self._person = person
         self._keys: Any = None if token_key is None else jwk.import_key(token_key.read_bytes(), "OKP")
         self._keys_until = float("inf") if token_key is not None else 0.0
         required: dict[str, Any] = {"sub": {"essential": True}, "exp": {"essential": True}}
@@ -88,10 +93,24 @@ class Verifier:
             self._claims.validate(decoded.claims)
         except (JoseError, ValueError) as error:
             raise _unauthenticated(f"The bearer token does not count: {error}") from error
-        sub, kind = decoded.claims["sub"], decoded.claims.get("typ", "human")
-        if kind not in KINDS or not isinstance(sub, str) or not 0 < len(sub) <= 200 or "\x00" in sub:
-            raise _unauthenticated("The bearer token names no usable sub and typ")
+        sub, kind = decoded.claims["sub"], self._kind(decoded.claims)
+        if not isinstance(sub, str) or not 0 < len(sub) <= 200 or "\x00" in sub:
+            raise _unauthenticated("The bearer token names no usable sub")
         return Caller(sub, kind), float(decoded.claims["exp"])
+
+    def _kind(self, claims: dict[str, Any]) -> Kind:
+        said = claims.get("typ")
+        known: Kind | None = next((kind for kind in KINDS if kind == said), None)
+        if known is not None:
+            return known
+        if self._jwks_url is None and said is None:
+            return "human"
+        if self._jwks_url is not None and self._person and _has(claims, self._person):
+            return "human"
+        raise _unauthenticated(
+            "The bearer token does not say whether a person, an agent or a service is asking: it has neither a typ of those nor"
+            f" the claim that shows a person's ({self._person or 'TAKEBACK_OIDC_PERSON names none'})"
+        )
 
     async def _key_set(self) -> Any:
         if self._keys_until < time.monotonic() and self._jwks_url is not None:
@@ -107,6 +126,15 @@ class Verifier:
             self._keys = KeySet.import_key_set(answer.json())
             self._keys_until = time.monotonic() + _JWKS_SECONDS
         return self._keys
+
+
+def _has(claims: dict[str, Any], wanted: str) -> bool:
+    """Whether *claims* have ``name``, or ``name=value`` as a value or in a list of values."""
+    name, valued, value = wanted.partition("=")
+    found = claims.get(name)
+    if not valued:
+        return bool(found)
+    return value in [str(one) for one in (found if isinstance(found, list) else [found])]
 
 
 def _unauthenticated(detail: str) -> Problem:

@@ -26,6 +26,8 @@ class ServiceSettings(BaseSettings):
     oidc_issuer: str | None = None
     oidc_audience: str | None = None
     oidc_jwks_url: str | None = None
+    oidc_person: str | None = None
+    """The claim that makes an issuer's token without our ``typ`` a person's: ``auth_time``, ``idtyp=user``. None: none does."""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self:
@@ -54,6 +56,8 @@ class ServiceSettings(BaseSettings):
         """Whose tokens count: an OIDC issuer's where one is set, else those of the installation's own key."""
         if self.oidc_issuer:
             jwks = self.oidc_jwks_url or self.oidc_issuer.rstrip("/") + "/.well-known/jwks.json"
-            return Verifier(jwks_url=jwks, issuer=self.oidc_issuer, audience=self.oidc_audience)
+            return Verifier(
+                jwks_url=jwks, issuer=self.oidc_issuer, audience=self.oidc_audience, person=self.oidc_person
+            )
         public = self.keys_dir / "token_public.pem"
         return Verifier(token_key=public if public.exists() else self.keys_dir / "token.pem")

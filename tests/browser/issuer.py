@@ -44,9 +44,9 @@ class Issuer:
         )
 
     def token(self, audience: str, **more: Any) -> str:
-        """A token for the signed-in person."""
+        """A token for the signed-in person: of a session, which a program's own token has not."""
         now = int(time.time())
-        claims = {"iss": self.url, "sub": self.sub, "aud": audience, "iat": now, "exp": now + 600, **more}
+        claims = {"sid": "s1", "iss": self.url, "sub": self.sub, "aud": audience, "iat": now, "exp": now + 600, **more}
         return jwt.encode({"alg": "RS256", "kid": "k1"}, claims, self._key)
 
     async def _discovery(self, _: Request) -> Response:

@@ -40,6 +40,7 @@ async def deployed(issuer: Issuer, database: str, tmp_path_factory: pytest.TempP
         "TAKEBACK_OIDC_ISSUER": issuer.url,
         "TAKEBACK_OIDC_AUDIENCE": AUDIENCE,
         "TAKEBACK_OIDC_JWKS_URL": f"{issuer.url}/keys",
+        "TAKEBACK_OIDC_PERSON": "sid",
         "TAKEBACK_OIDC_CLIENT_ID": CLIENT,
         "TAKEBACK_OIDC_CLIENT_SECRET": SECRET,
     }
