@@ -224,8 +224,10 @@ def test_the_page_names_services_variables_and_files_that_exist() -> None:
     known = (
         Compose.required() | set(Compose.optional()) | set(chain(*(s.environment for s in COMPOSE.services.values())))
     )
-    known |= {f"TAKEBACK_{name.upper()}" for service in services() for name in settings_of(service).model_fields}
+    settings = {f"TAKEBACK_{name.upper()}" for service in services() for name in settings_of(service).model_fields}
+    known |= settings
     named = {name for name in re.findall(r"\b(?:TAKEBACK_\w+|\w+_PASSWORD)\b", page) if not name.endswith("_")}
+    assert settings <= named, "a setting that the page does not tell of"
     assert {name for name in named if not name.startswith(("TAKEBACK_SECRET_", "TAKEBACK_ORIGINS_"))} <= known
     for path in re.findall(r"`((?:deploy|docs)/[\w./-]+)`|\]\((?!http)([\w./-]+)\)", page):
         assert (ROOT / path[0]).exists() if path[0] else (PAGE.parent / path[1]).exists(), path

@@ -86,7 +86,8 @@ def _parameters(door: Door) -> list[dict[str, Any]]:
             {
                 "name": "Idempotency-Key",
                 "in": "header",
-                "description": "The same key and body again get the same answer, and nothing is done anew.",
+                "description": "The same key and body again get what the first request made, as it is now, and nothing is"
+                " done anew; another body is 422. Kept per caller and path for 7 days.",
                 "schema": {"type": "string", "minLength": 1, "maxLength": 255},
             }
         )
