@@ -24,6 +24,11 @@ _RELATED = f"""
     union select entry from entry_values where campaign = $1 and hash = any($3)
 ) order by e.at desc, e.run, e.seq desc limit $5
 """  # noqa: S608  constants
+# What is skipped is counted in the index alone: the entries themselves are large.
+_WITHIN = f"""
+{_FACT} where e.campaign = $1 and e.run = $2
+    and e.seq >= (select seq from entries where run = $2 order by seq offset $3 limit 1) order by e.seq limit $4
+"""  # noqa: S608
 # The newest that may stand in one plan as readers: they inform, they are no steps.
 _MOST = 2000
 
@@ -76,12 +81,7 @@ class Store:
 
     async def facts_within_run(self, campaign: str, run: str, skip: int, limit: int) -> list[Fact]:
         """At most *limit* entries of *run*, without the first *skip*, in the order of what happened."""
-        return _facts(
-            await self._pool.fetch(
-                f"{_FACT} where e.campaign = $1 and e.run = $2 order by e.seq offset $3 limit $4",
-                campaign, run, skip, limit,
-            )
-        )  # fmt: skip
+        return _facts(await self._pool.fetch(_WITHIN, campaign, run, skip, limit))
 
     async def facts_of_interaction(self, campaign: str, interaction: str) -> list[Fact]:
         """All entries of *interaction*."""
