@@ -7,23 +7,23 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typer.testing import CliRunner
 
+from recorder.reversing.signing import signed
+from takeback import json
 from takeback.cli import app
 from takeback.keys import ensure_keys
+from takeback.messages.plan import Receipt, ReversalRecord
 from tests.integration.journal_units import journal_on
 from tests.integration.test_journal_outbox import write_run
-from tests.unit.journal.run_records import chained, exported
+from tests.unit.journal.run_records import SIGNER, chained, exported
 
 RUNNER = CliRunner()
 
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
-
-    from tests.unit.journal.run_records import SIGNER  # noqa: PLC0415
-
     file = tmp_path / "public.pem"
     file.write_bytes(SIGNER.public_key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
     return file
@@ -49,6 +49,31 @@ def test_verify_ends_with_1_and_names_the_first_bad_record(tmp_path: Path, key: 
 
     assert answer.exit_code == 1
     assert "line 2, record 2: it is missing" in answer.output
+
+
+def test_verify_reads_a_reversal_record_too_and_names_what_was_changed_in_it(tmp_path: Path, key: Path) -> None:
+    """G10: who took back what, with what authority, offline."""
+    at = "2026-03-01T10:00:00Z"
+    receipt = Receipt(entry="ent_1", outcome="reverted", approved_by="olga", authority="owner", at=at)
+    unsigned = ReversalRecord(
+        id="rvc_1", plan="pln_1", digest="d", campaign="cmp_1", approved_by="olga", authority="owner", reason="misread",
+        receipts=[receipt], at=at,
+    )  # fmt: skip
+    file = tmp_path / "record.json"
+    document = signed(unsigned, SIGNER).wire()
+    file.write_bytes(json.dumps(document))
+    answer = RUNNER.invoke(app, ["verify", str(file), "--key", str(key)])
+    assert answer.exit_code == 0, answer.output
+    assert "rvc_1 of plan pln_1, as it was signed: 1 reverted; approved by olga (owner)" in answer.output
+
+    file.write_bytes(json.dumps({**document, "approvedBy": "bob", "note": "put in"}))
+    answer = RUNNER.invoke(app, ["verify", str(file), "--key", str(key)])
+    assert answer.exit_code == 1
+    assert "NOT as it was signed. What was changed, added or left away: approvedBy, note" in answer.output
+
+    file.write_bytes(json.dumps({**document, "signature": None}))
+    answer = RUNNER.invoke(app, ["verify", str(file), "--key", str(key)])
+    assert (answer.exit_code, "not a DSSE envelope" in answer.output) == (1, True)
 
 
 def test_verify_without_a_file_or_key_says_what_to_name(tmp_path: Path, key: Path) -> None:

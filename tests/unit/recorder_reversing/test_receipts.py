@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from recorder.journal.dsse import Signer
+from recorder.journal.dsse import BadSignature, Signer
 from recorder.reversing.outcome import Judgement, Part
 from recorder.reversing.receipts import Word, plain_receipt, receipt_of, reversal_record, step_id
-from recorder.reversing.signing import is_genuine, signed
+from recorder.reversing.signing import not_as_signed, signed
 from takeback.messages.plan import ReversalRecord
 from tests.unit.recorder_reversing.made import NOW, decided, seen, step
 
@@ -42,11 +43,15 @@ def test_the_record_keeps_the_order_of_the_plan_and_its_signature_covers_every_w
     record = signed(reversal_record(plan, "cmp_1", receipts, {"ent_2": "owner"}, NOW), Signer(key))
     assert record.left_out == ["ent_1"]
     assert record.authority == "owner"
-    again = ReversalRecord.model_validate(record.wire())
-    assert is_genuine(again, key.public_key())
-    for changed in ({"reason": "other"}, {"receipts": []}, {"approved_by": "bob"}, {"signature": None}):
-        assert not is_genuine(again.model_copy(update=changed), key.public_key())
-    assert not is_genuine(again, Ed25519PrivateKey.generate().public_key())
+    told = ReversalRecord.model_validate(record.wire()).wire()
+    assert not_as_signed(told, key.public_key()) == []
+    receipt = {**told["receipts"][0], "note": "put in"}
+    for changed in ({"reason": "other"}, {"receipts": [receipt]}, {"approvedBy": "bob"}, {"note": "put in"}):
+        assert not_as_signed({**told, **changed}, key.public_key()) == list(changed)
+    assert not_as_signed({name: told[name] for name in told if name != "leftOut"}, key.public_key()) == ["leftOut"]
+    for document, by in (({**told, "signature": None}, key), (told, Ed25519PrivateKey.generate())):
+        with pytest.raises(BadSignature):
+            not_as_signed(document, by.public_key())
 
 
 def test_the_first_receipt_of_a_step_has_one_id_whoever_writes_it() -> None:
