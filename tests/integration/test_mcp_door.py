@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import pytest_asyncio
 from mcp import Client, MCPError
 
+from recorder.mcp_door.changes import Changes
 from takeback.extension import EXTENSION
 from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab, mcp_lab
 from tests.servers import Backend, Databases, Server
@@ -397,7 +399,14 @@ async def test_a_client_hears_when_its_tools_change_here_or_at_their_server(
 ) -> None:
     """J15: an owner's change is heard through any replica, a tool server's through the session that is open with it."""
     changed = Changed()
-    async with undeclared.connect("ref", era, message_handler=changed, replica=1) as client, _listening(client, era):
+    async with (
+        _watching() as is_open,
+        undeclared.connect("ref", era, message_handler=changed, replica=1) as client,
+        AsyncExitStack() as listening,
+    ):
+        if era == "2026-07-28":  # the stream of 2025-11-25 opens by itself, and says nothing then
+            await listening.enter_async_context(client.listen(tools_list_changed=True))
+        await is_open.wait()
         for change in (undeclared.owner("PUT", "agents/bot", {"memory": "yes"}), reference.change_list()):
             changed.heard.clear()
 
@@ -431,21 +440,20 @@ async def test_a_shutdown_ends_the_streams_on_which_changes_are_heard_and_says_s
             assert [line async for line in of_2025.aiter_lines()] == []
 
 
-class _listening:  # noqa: N801 - reads as a word of the test
-    """The stream on which a client of either era hears of changes, open on both sides."""
+@asynccontextmanager
+async def _watching() -> AsyncIterator[asyncio.Event]:
+    """Set once a recorder has opened a stream on which changes are heard."""
+    is_open, of = asyncio.Event(), Changes.of
 
-    def __init__(self, client: Client, era: Era) -> None:
-        self._client, self._era = client, era
+    @asynccontextmanager
+    async def watched(changes: Changes, *where: Any) -> AsyncIterator[asyncio.Event]:
+        async with of(changes, *where) as changed:
+            is_open.set()
+            yield changed
 
-    async def __aenter__(self) -> None:
-        if self._era == "2026-07-28":
-            self._open = self._client.listen(tools_list_changed=True)
-            await self._open.__aenter__()
-        await asyncio.sleep(0.3)  # the 2025-11-25 stream says nothing when it is open
-
-    async def __aexit__(self, *error: Any) -> None:
-        if self._era == "2026-07-28":
-            await self._open.__aexit__(*error)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Changes, "of", watched)
+        yield is_open
 
 
 # --- who may knock, and how -------------------------------------------------------------------------------------------------

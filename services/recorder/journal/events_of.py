@@ -13,7 +13,6 @@ from typing import Any
 
 from recorder.journal.chain import Record, instant
 from takeback import json
-from takeback.messages.events import Event
 from takeback.subjects import TYPE_PREFIX
 
 UNCONCLUDED = frozenset({"awaiting_approval", "pending", "in_doubt"})
@@ -45,11 +44,6 @@ def document_of(record: Record, said: Mapping[str, Any] | None = None) -> dict[s
         "datacontenttype": "application/json",
         "data": data,
     }
-
-
-def event_of(record: Record) -> Event:
-    """The CloudEvent of a published record."""
-    return Event.model_validate(document_of(record))
 
 
 def body_of(body: bytes) -> dict[str, Any]:

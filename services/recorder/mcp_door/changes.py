@@ -39,6 +39,7 @@ class Changes:
             for what in _CHANGES:
                 subscription = await self._nats.subscribe(event_subject(run.campaign, what), cb=heard)
                 stack.push_async_callback(subscription.unsubscribe)
+            await self._nats.flush()  # from here on nothing is missed
             for server in servers:
                 try:
                     port = await self._servers.port(run.campaign, server, run.campaign_version)

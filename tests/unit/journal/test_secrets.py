@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recorder.journal.chain import Record
-from recorder.journal.events_of import document_of, event_of, public_view
+from recorder.journal.events_of import document_of, public_view
 from recorder.journal.matchable import matchable_values
 from recorder.journal.vault import CampaignKeys, SealBroken
 from takeback import json
+from takeback.messages.events import Event
 
 KEYS = CampaignKeys("cmp_1", b"s" * 32, b"m" * 32)
 JSON = st.recursive(
@@ -137,7 +138,7 @@ def record(body: dict[str, Any], **more: Any) -> Record:
 
 def test_an_event_carries_no_secret_and_no_internals() -> None:
     """J18: the token is gone, a sealed field says only that it is sealed."""
-    event = event_of(
+    document = document_of(
         record(
             {
                 "internal": {"serialKey": "k"},
@@ -152,6 +153,7 @@ def test_an_event_carries_no_secret_and_no_internals() -> None:
         )
     )
 
+    event = Event.model_validate(document)
     assert "internal" not in event.data
     assert event.data["entry"]["arguments"] == {"card": {"sealed": True}, "note": ["x"]}
     assert event.data["entry"]["undo"] == {"kind": "compensate"}
