@@ -8,7 +8,7 @@ from datetime import datetime
 import asyncpg
 
 from notifier import agenda
-from notifier.duties import duties
+from notifier.duties import Duties
 from notifier.feed import Transaction
 from takeback.calendars import Calendars
 from takeback.messages.review import Deadline
@@ -40,14 +40,14 @@ class Deadlines:
             return {}
         policy = (await agenda.policies(connection, [campaign])).get(campaign)
         people = (await agenda.people(connection, [campaign], self._calendars))[campaign]
-        escalate_to = None if policy is None else policy.escalate_to
+        duties = Duties(people, None if policy is None else policy.escalate_to, now)
         return {
             row["entry"]: Deadline(
                 entry=row["entry"],
                 undo_by=row["undo_by"],
                 remind_at=row["remind_at"],
                 escalate_at=row["escalate_at"],
-                duty=duties(agenda.window(row), people, escalate_to, now) if with_duty else [],
+                duty=duties.before(agenda.window(row)) if with_duty else [],
             )
             for row in rows
         }

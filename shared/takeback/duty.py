@@ -7,6 +7,7 @@ skipped, an hour that comes twice belongs to one duty and not to two, and each b
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
@@ -88,16 +89,39 @@ def last_duty(calendar: Calendar, before: datetime, since: datetime) -> Span | N
     return None
 
 
-def around(calendar: Calendar, now: datetime, end: datetime) -> Around | None:
-    """Duty between *now* and *end*; None for an *end* that is over, or further away than `HORIZON`: nobody plans so far."""
-    if not now < end <= now + HORIZON:
-        return None
-    first, back = next_on_duty(calendar, now), next_on_duty(calendar, end)
-    if first is None or first >= end:
-        return Around(None, None, back)
-    last = last_duty(calendar, end, first)
-    assert last is not None  # *first* is on duty
-    return Around(first, last.end, back)
+class Ahead:
+    """One calendar's duty from *now* on, laid out once and as far as it is asked for: many windows close within days."""
+
+    def __init__(self, calendar: Calendar, now: datetime) -> None:
+        self._now = now.astimezone(UTC)
+        self._pieces = _pieces(calendar, self._now, self._now + 2 * HORIZON)
+        self._laid: list[Span] = []
+
+    def around(self, end: datetime) -> Around | None:
+        """Duty between now and *end*; None for an *end* that is over, or further away than `HORIZON`: nobody plans so far."""
+        end = end.astimezone(UTC)
+        if not self._now < end <= self._now + HORIZON:
+            return None
+        self._lay(end)
+        place = bisect_left(self._laid, end, key=_start)
+        last = self._laid[place - 1] if place else None
+        back = self._laid[place].start if place < len(self._laid) else None
+        if last is not None and last.end > end:
+            back = end
+        elif back is not None and back - end > HORIZON:
+            back = None
+        return Around(self._laid[0].start if place else None, min(last.end, end) if last is not None else None, back)
+
+    def _lay(self, end: datetime) -> None:
+        """Lays out until the last stretch ends after *end*."""
+        while not self._laid or self._laid[-1].end <= end:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            if self._laid and piece.start <= self._laid[-1].end:
+                self._laid[-1] = Span(self._laid[-1].start, max(self._laid[-1].end, piece.end))
+            else:
+                self._laid.append(piece)
 
 
 def spans(calendar: Calendar, since: datetime, until: datetime) -> Iterator[Span]:
@@ -113,6 +137,10 @@ def spans(calendar: Calendar, since: datetime, until: datetime) -> Iterator[Span
             held = piece
     if held is not None:
         yield held
+
+
+def _start(span: Span) -> datetime:
+    return span.start
 
 
 def _pieces(calendar: Calendar, since: datetime, until: datetime) -> Iterator[Span]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from takeback.duty import HORIZON, Around, Calendar, Hours, Span, around, calendar_for, last_duty, next_on_duty, spans
+from takeback.duty import HORIZON, Ahead, Around, Calendar, Hours, Span, calendar_for, last_duty, next_on_duty, spans
 
 WORKING = {day: (Hours(time(9), time(18)),) for day in range(5)}
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -217,25 +217,25 @@ def test_a_window_over_the_weekend_lies_between_the_last_duty_and_the_next() -> 
     calendar = Calendar(BERLIN, WORKING)
     monday = datetime(2026, 11, 30, 9, tzinfo=BERLIN)
     evening = FRIDAY.replace(hour=18, minute=30)
-    assert around(calendar, FRIDAY, FRIDAY + timedelta(days=1)) == Around(FRIDAY, FRIDAY.replace(hour=18), monday)
-    assert around(calendar, evening, evening + timedelta(days=1)) == Around(None, None, monday)
+    assert Ahead(calendar, FRIDAY).around(FRIDAY + timedelta(days=1)) == Around(FRIDAY, FRIDAY.replace(hour=18), monday)
+    assert Ahead(calendar, evening).around(evening + timedelta(days=1)) == Around(None, None, monday)
 
 
-@given(calendars, instants, st.integers(1, 3 * 24 * 60))
-def test_duty_before_an_instant_is_duty_and_there_is_none_beside_it(
-    calendar: Calendar, now: datetime, minutes: int
+@given(calendars, instants, st.lists(st.integers(1, 3 * 24 * 60), min_size=1, max_size=4))
+def test_duty_before_an_instant_is_bounded_by_the_first_stretch_and_the_last(
+    calendar: Calendar, now: datetime, minutes: list[int]
 ) -> None:
-    """P3: the first moment and the last one bound every stretch of duty before the window closes."""
-    end = now + timedelta(minutes=minutes)
-    found = around(calendar, now, end)
-    stretches = list(spans(calendar, now, end))
-    assert found is not None
-    assert (found.first, found.last) == ((stretches[0].start, stretches[-1].end) if stretches else (None, None))
-    assert found.back is None or (found.back >= end and on_duty(calendar, found.back))
+    """P3: whatever was asked for before."""
+    ahead = Ahead(calendar, now)
+    for after in minutes:
+        end = now + timedelta(minutes=after)
+        stretches = list(spans(calendar, now, end))
+        first, last = (stretches[0].start, stretches[-1].end) if stretches else (None, None)
+        assert ahead.around(end) == Around(first, last, next_on_duty(calendar, end))
 
 
 def test_nothing_is_said_of_duty_before_what_is_over_or_too_far_away() -> None:
     """P3: nobody plans further than the horizon."""
     calendar = Calendar(BERLIN, WORKING)
-    assert around(calendar, FRIDAY, FRIDAY) is None
-    assert around(calendar, FRIDAY, FRIDAY + HORIZON + timedelta(seconds=1)) is None
+    assert Ahead(calendar, FRIDAY).around(FRIDAY) is None
+    assert Ahead(calendar, FRIDAY).around(FRIDAY + HORIZON + timedelta(seconds=1)) is None

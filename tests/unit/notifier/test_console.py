@@ -11,7 +11,7 @@ from notifier.console import drawing, words
 from notifier.console.desk import environment
 from notifier.console.pages.plans import decision_of, needs_choice, untouched_fields
 from notifier.console.pages.runs import turns_of
-from notifier.duties import duties
+from notifier.duties import Duties
 from notifier.escalation import People
 from notifier.windows import Window
 from takeback.duty import Calendar, spans
@@ -95,7 +95,7 @@ def test_somebody_is_back_only_afterwards_exactly_where_they_are_not_on_duty_bef
     """U2, P3: the words follow from the calendar, for every zone and week."""
     until = now + timedelta(minutes=minutes)
     window = Window("ent_1", "run_1", "cmp_1", "Anna", now, until)
-    known = [one.wire() for one in duties(window, People({"Anna": "member"}, {"Anna": calendar}), None, now)]
+    known = [one.wire() for one in Duties(People({"Anna": "member"}, {"Anna": calendar}), None, now).before(window)]
     said = words.duty({"undoBy": until.isoformat(), "duty": known}, now, "dana")
     stretches = list(spans(calendar, now, until))
     assert said.startswith(("before ", "while ")) == (not stretches)
