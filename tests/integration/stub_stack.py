@@ -17,6 +17,7 @@ class Counter:
     """Counts its starts in PostgreSQL, as its own role; its stop is told in a file, for the test to see."""
 
     name = "recorder"
+    background = ()
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._url = environ["TAKEBACK_POSTGRES_URL"]
