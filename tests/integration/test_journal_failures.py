@@ -188,7 +188,7 @@ async def test_a_unit_that_the_database_cannot_take_fails_alone(postgres_url: st
     async with journal_on(postgres_url) as (journal, _):
         await journal.append(opened("run_1"))
         spoiled = change("pending", entry="ent_bad", run="run_1")
-        object.__setattr__(spoiled.entries[0], "server", "spoiled")
+        spoiled = spoiled._replace(entries=[spoiled.entries[0]._replace(server="spoiled")])
         answers = await asyncio.gather(
             journal.append(mark("before")),
             journal.append(spoiled),

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from recorder.journal.encoding import Encoded, arguments_of
+from recorder.journal.encoding import Encoded, arguments_of, step_arguments
 from recorder.journal.unit import Appended, AppendedRecord, Refused, Unit
 
 _APPEND = "select * from append_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+_APPEND_STEP = (
+    "select * from append_step_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,"
+    " $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)"
+)
 
 
 async def call_append(
@@ -17,9 +21,14 @@ async def call_append(
 ) -> list[Appended | Refused]:
     """One call of append_v1: an answer for each of *units* (with what `encode` made of them), in order.
 
-    Raises asyncpg's errors, TimeoutError after *seconds*. Outside a transaction, the call is one commit.
+    A call's step that is alone goes to append_step_v1. Raises asyncpg's errors, TimeoutError after *seconds*. Outside a
+    transaction, the call is one commit.
     """
-    rows = await connection.fetch(_APPEND, *arguments_of(units), timeout=seconds)
+    step = step_arguments(*units[0]) if len(units) == 1 else None
+    if step is not None:
+        rows = await connection.fetch(_APPEND_STEP, *step, timeout=seconds)
+    else:
+        rows = await connection.fetch(_APPEND, *arguments_of(units), timeout=seconds)
     answers: list[Appended | Refused | None] = [None] * len(units)
     for row in rows:
         index = row[0]

@@ -50,6 +50,60 @@ def arguments_of(group: Sequence[tuple[Unit, Encoded]]) -> tuple[Any, ...]:
     )
 
 
+def step_arguments(unit: Unit, encoded: Encoded) -> tuple[Any, ...] | None:
+    """What append_step_v1 takes for *unit*; None where it is more than a call's plain step."""
+    if len(unit.records) != 1 or len(unit.entries) != 1:
+        return None
+    (record,), (change,) = unit.records, unit.entries
+    holds, fence, steady = unit.holds, unit.fence, unit.steady
+    if (
+        unit.once is not None
+        or unit.idempotency is not None
+        or unit.interaction is not None
+        or change.reverts is not None
+        or not record.type.startswith("entry.")
+        or record.stream != change.run
+        or any(use.entry != change.id for use in unit.resources)
+        or (holds is not None and (holds.owner is not None or holds.taken or holds.released))
+    ):
+        return None
+    uses = list({(use.resource, use.role): use for use in unit.resources}.values())
+    return (
+        sorted(encoded.locks),
+        record.stream,
+        record.campaign,
+        record.id,
+        record.type,
+        record.body,
+        record.published,
+        change.id,
+        None if change.expect is None else list(change.expect),
+        change.status,
+        change.interaction,
+        change.server,
+        change.operation,
+        change.tier,
+        change.kind,
+        change.principal,
+        change.agent,
+        change.serial_key,
+        change.write,
+        change.arguments_hash,
+        change.lease_seconds,
+        change.concluded,
+        [use.resource for use in uses] or None,
+        [use.role for use in uses],
+        [use.version for use in uses],
+        unit.stream_open,
+        None if fence is None else fence.key,
+        None if fence is None else fence.expect,
+        None if steady is None else steady.campaign,
+        None if steady is None else steady.version,
+        None if holds is None else holds.campaign,
+        None if holds is None else list(holds.checked),
+    )
+
+
 def encode(unit: Unit) -> Encoded:
     """*unit* as append_v1 takes it.
 
