@@ -1,15 +1,10 @@
-"""A recorder without its colleagues: administration and the way of a call, in this process or in one that may be killed.
-
-`python -m tests.recorder_lab` serves it under the environment's TAKEBACK_ settings and says where.
-"""
+"""A recorder without its colleagues: administration and the way of a call, in this process or in one that may be killed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +12,6 @@ from typing import Any
 
 import asyncpg
 import httpx
-import uvicorn
 from starlette.applications import Starlette
 
 from recorder.api import approvals as approvals_api
@@ -43,6 +37,7 @@ from takeback.keys import ensure_keys
 from takeback.locks import Locks
 from takeback.outbound import guarded_client
 from takeback.web import create_app
+from tests.serving import served
 
 
 @dataclass(slots=True)
@@ -154,18 +149,8 @@ class Client:
         return response.json() if response.content else None
 
 
-async def _serve() -> None:
-    async with recorder_lab(os.environ) as lab:
-        server = uvicorn.Server(uvicorn.Config(lab.app, host="127.0.0.1", port=0, log_config=None, lifespan="off"))
-        serving = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.005)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        sys.stdout.write(f"ready at http://127.0.0.1:{port}\n")
-        sys.stdout.flush()
-        await serving
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    asyncio.run(_serve())
+async def serve(ready: Callable[[str], None]) -> None:
+    """A recorder under the environment's settings, for ever; *ready* is told its URL."""
+    async with recorder_lab(os.environ) as lab, served(lab.app) as url:
+        ready(url)
+        await asyncio.Event().wait()

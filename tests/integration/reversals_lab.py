@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -45,6 +43,7 @@ from takeback.outbound import guarded_client
 from takeback.rpc import Rpc
 from takeback.subjects import RPC_APPEND, RPC_OBSERVE
 from takeback.toolserver import PostgresStore, ToolServer
+from tests.forking import Forked
 from tests.waiting import eventually
 
 OWNER, PALADIN, ROGUE, APPROVER = (Caller(name, "human") for name in ("olga", "paladin", "rogue", "ann"))
@@ -460,31 +459,13 @@ async def lab_on(postgres_url: str, nats_url: str, redis_url: str, keys: Path, *
         await tables.close()
 
 
-@asynccontextmanager
-async def another_recorder(lab: Lab, **environ: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """One more recorder as a process of its own, once it answers; killed at the end if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.integration.reversals_lab",
-        env={**os.environ, **lab.environ, "TAKEBACK_TEST": "1", **environ}, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        async with asyncio.timeout(20):
-            assert await process.stdout.readline() == b"ready\n"
-        yield process
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGKILL)
-        await process.wait()
+def another_recorder(lab: Lab, **environ: str) -> Forked:
+    """One more recorder as a process of its own."""
+    return Forked(serve, {**lab.environ, **environ})
 
 
-async def _main() -> None:
+async def serve(ready: Callable[[str], None]) -> None:
+    """A recorder under the environment's settings, for ever."""
     async with recorder(os.environ):
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
+        ready("ready")
         await asyncio.Event().wait()
-
-
-if __name__ == "__main__":
-    asyncio.run(_main())

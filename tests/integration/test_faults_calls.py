@@ -15,9 +15,9 @@ import pytest_asyncio
 
 from recorder.failpoints import Failpoint
 from takeback.database import migrate
+from tests.forking import Forked
 from tests.integration.calls_lab import Campaign, Lab, shared_lab
-from tests.processes import TakebackProcess
-from tests.recorder_lab import Client, lab_environ, recorder_lab
+from tests.recorder_lab import Client, lab_environ, recorder_lab, serve
 from tests.servers import Backend, Databases, NatsServer, Server
 from tests.waiting import eventually
 
@@ -61,9 +61,9 @@ async def test_a_recorder_killed_in_a_call_leaves_one_entry_whose_effect_happene
     if where == IN_THE_TOOL:
         campaign.deals.behave("set_stage", "hang")
     else:
-        environ |= {"TAKEBACK_TEST": "1", "TAKEBACK_FAILPOINT": where}
-    async with TakebackProcess(module="tests.recorder_lab", environ=environ) as process:
-        async with httpx.AsyncClient(base_url=process.url, timeout=10) as http:
+        environ |= {"TAKEBACK_FAILPOINT": where}
+    async with Forked(serve, environ) as process:
+        async with httpx.AsyncClient(base_url=process.said, timeout=10) as http:
             dying = Campaign(_through(campaign.lab, http), campaign.id, campaign.run, campaign.deals)
             call = asyncio.ensure_future(dying.set_stage("won"))
             if where == IN_THE_TOOL:
@@ -72,7 +72,7 @@ async def test_a_recorder_killed_in_a_call_leaves_one_entry_whose_effect_happene
                 campaign.deals.release.set()
             with pytest.raises(httpx.TransportError):
                 await call
-        assert await process.end(signal.SIGKILL) != 0
+        assert await process.ended() == -signal.SIGKILL
     status, effects = ENDINGS[where]
     if status is None:
         assert await campaign.entries() == []

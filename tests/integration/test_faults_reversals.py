@@ -226,7 +226,7 @@ async def test_a_recorder_killed_in_a_reversal_leaves_it_to_another_and_it_is_do
 
             lab.office.during = kill if where == "in-the-tool" else None
             await lab.approve(plan)
-            assert await asyncio.wait_for(doomed.wait(), 20) == -signal.SIGKILL
+            assert await asyncio.wait_for(doomed.ended(), 20) == -signal.SIGKILL
         stored = await lab.stored(entry)
         assert stored.status == "reverting"
         await runner.start()
