@@ -5,7 +5,7 @@ All of it happens in the transaction of the inbox: an event is projected, fed an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -108,10 +108,16 @@ async def run_of(connection: Reader, run: str) -> Run | None:
     return Run(row["run"], row["campaign"], row["agent"], row["principal"], row["status"]) if row else None
 
 
-async def entries_of(connection: Reader, run: str) -> list[Entry]:
-    """The run's entries in the order of their intents."""
-    rows = await connection.fetch("select view from entries where run = $1 order by place", run)
+async def changes_of(connection: Reader, run: str) -> list[Entry]:
+    """The run's entries in the order of their intents, without its reads: they are most of a long run, and in no review."""
+    rows = await connection.fetch("select view from entries where run = $1 and kind <> 'read' order by place", run)
     return [Entry.model_validate(json.loads(row["view"])) for row in rows]
+
+
+async def known_in(connection: Reader, run: str, entries: Collection[str]) -> set[str]:
+    """Those of *entries* that are the run's, reads among them."""
+    rows = await connection.fetch("select entry from entries where run = $1 and entry = any($2)", run, list(entries))
+    return {row["entry"] for row in rows}
 
 
 async def acknowledged_in(connection: Reader, run: str) -> list[Acknowledgement]:
@@ -174,7 +180,7 @@ async def _project(connection: Transaction, short_type: str, event: Event) -> li
             await _status(connection, closed.run, short_type, event.time)
             run = await run_of(connection, closed.run)
             assert run is not None
-            entries = await entries_of(connection, run.id)
+            entries = await changes_of(connection, run.id)
             return [broadcasts.review_ready(review(run, entries, [], event.time), event.time)]
         case "run.paused" | "run.resumed":
             await _status(connection, event.data["stream"], short_type, event.time)

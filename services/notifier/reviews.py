@@ -65,7 +65,7 @@ class Reviews:
 
         Only the principal, an owner or an approver; answered when the record is in the journal.
         """
-        found, standing, all_entries = await self._read(run_id, caller)
+        found, standing, changes = await self._read(run_id, caller)
         if not caller.is_human:
             raise human_required("acknowledge a review")
         role = None if standing == "agent" else standing
@@ -76,7 +76,8 @@ class Reviews:
             await self._rpc.request(RPC_REFUSED, {"campaign": found.campaign, "by": by, "what": what})
             raise not_authorised(what)
         entries = [window.entry for window in found.open] if wanted.entries is None else wanted.entries
-        if foreign := sorted(set(entries) - set(all_entries)):
+        unlisted = set(entries) - set(changes)
+        if foreign := sorted(unlisted - await projection.known_in(self._pool, run_id, unlisted)):
             raise invalid(f"These are no entries of this run: {', '.join(foreign)}.")
         record = f"ack_{seed}" if seed else new_id("ack")
         body = {"run": run_id, "entries": entries}
@@ -99,7 +100,7 @@ class Reviews:
         return event
 
     async def _read(self, run_id: str, caller: Caller) -> tuple[Review, Standing, Collection[str]]:
-        """The review, what *caller* is there, and the ids of all the run's entries."""
+        """The review, what *caller* is there, and the ids of what the run changed or tried to."""
         campaign = await self._campaign_of(run_id)
         heads = await self._inbox.catch_up(campaign, self._catch_up_seconds)
         standing = await self._members.require(campaign, caller)
@@ -108,7 +109,7 @@ class Reviews:
             run = await projection.run_of(connection, run_id)
             if run is None:
                 raise not_found()
-            entries = await projection.entries_of(connection, run_id)
+            entries = await projection.changes_of(connection, run_id)
             acknowledged = await projection.acknowledged_in(connection, run_id)
             now: datetime = await connection.fetchval("select clock_timestamp()")
             deadlines = await self._deadlines.of(

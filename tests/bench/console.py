@@ -41,6 +41,7 @@ async def measure(folder: Path) -> None:
                 "timeline": f"/console/runs/{run}",
                 "timeline, further back": f"/console/runs/{run}?cursor={int(earlier.group(1)) // 2}",
                 "what builds on what": f"/console/runs/{run}/graph?skip={ENTRIES - 40}",
+                "review": f"/console/runs/{run}/review",
                 "campaign": f"/console/campaigns/{campaign}",
                 "review queue": f"/console/campaigns/{campaign}/reviews",
                 "questions": f"/console/campaigns/{campaign}/questions",

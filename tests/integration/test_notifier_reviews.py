@@ -156,6 +156,18 @@ async def test_a_person_with_authority_acknowledges_and_the_journal_holds_it(
     assert [item["acknowledged"] for item in review["open"]] == [True, True]
 
 
+async def test_a_read_is_in_no_review_and_still_an_entry_of_the_run(lab: Lab, replica: Replica, story: Story) -> None:
+    """N2, N4: acknowledging one says nothing of anybody else's entries."""
+    read_only = await story.call(kind="read", operation="look")
+    foreign = await acknowledge(replica, story.run, lab.token("paladin"), {"entries": [read_only, "ent_other"]})
+    answer = await acknowledge(replica, story.run, lab.token("paladin"), {"entries": [read_only]})
+    assert (foreign.status_code, answer.status_code, answer.json()["entries"]) == (422, 201, [read_only])
+    assert read_only not in foreign.json()["detail"]
+    review = (await read(replica, story.run, lab.token("paladin"))).json()
+    listed = ("open", "closed", "notReversible", "unresolved", "reverted")
+    assert [review[section] for section in listed] == [[], [], [], [], []]
+
+
 async def test_only_a_person_with_authority_acknowledges(lab: Lab, replica: Replica, story: Story) -> None:
     """N4, G7: an agent never, another member is refused and the security log says so; reading acknowledges nothing."""
     entry = await story.call()

@@ -79,11 +79,11 @@ class Facts:
 
     async def _review(self, payload: Mapping[str, Any]) -> News:
         now = await self.now()
-        entries = await projection.entries_of(self._pool, payload["run"])
+        entries = await projection.changes_of(self._pool, payload["run"])
         items = [
             _item(entry, now)
             for entry in entries
-            if entry.kind not in ("read", "reversal") and standing(entry, now).place == "step"
+            if entry.kind != "reversal" and standing(entry, now).place == "step"
         ]
         return News("review.ready", payload["agent"], _review_page(payload["run"]), tuple(items))
 
