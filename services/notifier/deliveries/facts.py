@@ -81,9 +81,7 @@ class Facts:
         now = await self.now()
         entries = await projection.changes_of(self._pool, payload["run"])
         items = [
-            _item(entry, now)
-            for entry in entries
-            if entry.kind != "reversal" and standing(entry, now).place == "step"
+            _item(entry, now) for entry in entries if entry.kind != "reversal" and standing(entry, now).place == "step"
         ]
         return News("review.ready", payload["agent"], _review_page(payload["run"]), tuple(items))
 
