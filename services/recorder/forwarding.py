@@ -15,7 +15,7 @@ from recorder.resolving import Call
 from recorder.toolport.port import NoAnswer, NotSent, Outcome, SelfMade, ToolPort, ToolPortError, ToolRefused
 from takeback import json
 from takeback.errors import Problem
-from takeback.extension import EXTENSION, Observation
+from takeback.extension import EXTENSION, Observation, RequestMeta
 from takeback.messages.entry import Unresolved
 
 
@@ -172,27 +172,11 @@ def result_without_declaration(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _ask(call: Call, port: ToolPort, snapshot: Snapshot | None, fence: int | None, deadline: float) -> Outcome:
+    meta = RequestMeta(entry=call.entry, idempotency_key=call.entry, fence=fence, serial_key=call.serial_key)
     prepared = snapshot.prepared if snapshot is not None else None
     if prepared is not None and isinstance(port, SelfMade):
-        return await port.call_prepared(
-            prepared,
-            call.operation.name,
-            call.request.arguments,
-            entry=call.entry,
-            idempotency_key=call.entry,
-            fence=fence,
-            deadline=deadline,
-            serial_key=call.serial_key,
-        )
-    return await port.call(
-        call.operation.name,
-        call.request.arguments,
-        entry=call.entry,
-        idempotency_key=call.entry,
-        fence=fence,
-        deadline=deadline,
-        serial_key=call.serial_key,
-    )
+        return await port.call_prepared(prepared, call.operation.name, call.request.arguments, meta, deadline=deadline)
+    return await port.call(call.operation.name, call.request.arguments, meta, deadline=deadline)
 
 
 def _failed(call: Call, began: float, detail: str) -> Forwarded:

@@ -14,6 +14,7 @@ from nats.aio.client import Client as Nats
 from starlette.types import ASGIApp
 
 from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, open_port
+from takeback.extension import RequestMeta, UndoRequest
 from tests.crm_server import EMPTY, ROWS, SCHEMA, build
 from tests.servers import Backend, Databases
 from tests.serving import served
@@ -96,9 +97,13 @@ def port(shared_port: ToolPort, pool: asyncpg.Pool) -> ToolPort:
 
 
 async def call(port: ToolPort, operation: str, key: str = "ent_1", deadline: float = 10, **arguments: Any) -> Outcome:
-    return await port.call(
-        operation, arguments, entry=key, idempotency_key=key, fence=1, deadline=deadline, serial_key=f"cmp_{key}"
-    )
+    meta = RequestMeta(entry=key, idempotency_key=key, fence=1, serial_key=f"cmp_{key}")
+    return await port.call(operation, arguments, meta, deadline=deadline)
+
+
+def undo_of(offered: dict[str, Any], **more: Any) -> UndoRequest:
+    token, version = offered["compensationToken"], offered["ifVersion"]
+    return UndoRequest(compensation_token=token, if_version=version, idempotency_key="ent_9", **more)
 
 
 async def test_a_server_describes_its_operations_and_the_three_tools_are_hidden(port: ToolPort) -> None:
@@ -187,9 +192,7 @@ async def test_an_undo_is_dispatched_and_the_record_is_observed(port: ToolPort) 
     """G8."""
     outcome = await call(port, "update_deal", dealId="D-881", stage="lost")
     undo = outcome.meta["undo"]
-    answer = await port.undo(
-        undo["compensationToken"], if_version=undo["ifVersion"], idempotency_key="ent_9", deadline=10
-    )
+    answer = await port.undo(undo_of(undo), deadline=10)
     assert answer.outcome == "reverted" and answer.unresolved == []
     assert answer.undo is not None and answer.undo.kind == "compensate"
     seen = await port.observe(DEAL, entry="ent_9", deadline=10)
@@ -202,22 +205,13 @@ async def test_an_undo_over_a_newer_change_is_a_conflict(port: ToolPort, pool: a
     """G8."""
     undo = (await call(port, "update_deal", dealId="D-881", stage="lost")).meta["undo"]
     await pool.execute("update deals set title = 'Quay'")
-    answer = await port.undo(
-        undo["compensationToken"], if_version=undo["ifVersion"], idempotency_key="ent_9", deadline=10
-    )
+    answer = await port.undo(undo_of(undo), deadline=10)
     assert answer.outcome == "conflict"
 
 
 async def test_single_fields_are_taken_back(port: ToolPort, pool: asyncpg.Pool) -> None:
     undo = (await call(port, "update_deal", dealId="D-881", stage="lost", title="Sunk")).meta["undo"]
-    answer = await port.undo(
-        undo["compensationToken"],
-        if_version=undo["ifVersion"],
-        force=True,
-        fields=["stage"],
-        idempotency_key="ent_9",
-        deadline=10,
-    )
+    answer = await port.undo(undo_of(undo, force=True, fields=["stage"]), deadline=10)
     assert answer.outcome == "reverted"
     assert await pool.fetchval("select stage || ' ' || title from deals") == "won Sunk"
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, Unsupported, mcp_http, open_port
 from recorder.toolport.http_target import Target
-from takeback.extension import EXTENSION, read_definition
+from takeback.extension import EXTENSION, UndoRequest, read_definition
 from tests.contract.test_toolport import DEAL, ENVIRON, SECRET, call, http
 from tests.crm_server import ROWS, SCHEMA, build
 
@@ -379,5 +379,5 @@ async def test_a_definition_is_kept_exactly_and_a_server_without_undo_says_so() 
         with pytest.raises(Unsupported):
             await port.observe(DEAL, deadline=10)
         with pytest.raises(Unsupported):
-            await port.undo("token", if_version=None, idempotency_key="ent_1", deadline=10)
+            await port.undo(UndoRequest(compensation_token="token", idempotency_key="ent_1"), deadline=10)
         await port.close()

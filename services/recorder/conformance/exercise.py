@@ -13,7 +13,7 @@ from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Case, Doing
 from recorder.toolport import Operation, Outcome, ToolPort, ToolPortError
 from recorder.toolport.port import SelfMade
-from takeback.extension import EXTENSION, DeclaredResult, UndoAnswer, read_result
+from takeback.extension import EXTENSION, DeclaredResult, RequestMeta, UndoAnswer, UndoRequest, read_result
 from takeback.ids import new_id
 from takeback.messages.entry import Effect
 
@@ -151,9 +151,8 @@ class Exercise:
 
     async def _send(self, operation: str, arguments: Json) -> Outcome:
         entry = new_id("ent")
-        return await self._port.call(
-            operation, arguments, entry=entry, idempotency_key=entry, fence=None, deadline=_SECONDS
-        )
+        meta = RequestMeta(entry=entry, idempotency_key=entry)
+        return await self._port.call(operation, arguments, meta, deadline=_SECONDS)
 
     async def _undo(self, case: Case, said: DeclaredResult) -> UndoAnswer:
         """As the recorder does it: held against the versions that the call left."""
@@ -167,10 +166,13 @@ class Exercise:
                 undo.compensation_token, expected=expected, names={}, force=False, fields=None, resumed=False,
                 idempotency_key=key, deadline=_SECONDS,
             )  # fmt: skip
-        return await self._port.undo(
-            undo.compensation_token, if_version=undo.if_version, if_versions=undo.if_versions, idempotency_key=key,
-            deadline=_SECONDS,
-        )  # fmt: skip
+        request = UndoRequest(
+            compensation_token=undo.compensation_token,
+            if_version=undo.if_version,
+            if_versions=undo.if_versions,
+            idempotency_key=key,
+        )
+        return await self._port.undo(request, deadline=_SECONDS)
 
     async def _state(self, effect: Effect, names: Mapping[str, str]) -> tuple[bool | None, Json]:
         assert effect.resource is not None

@@ -28,7 +28,7 @@ from recorder.reversing.work import effects_of
 from recorder.toolport.port import NotSent, SelfMade, ToolPort, ToolPortError, ToolRefused, Unsupported
 from takeback import json
 from takeback.errors import Problem
-from takeback.extension import CallOutcome, Observation, UndoAnswer
+from takeback.extension import CallOutcome, Observation, UndoAnswer, UndoRequest
 from takeback.messages.entry import Effect, Entry
 from takeback.messages.plan import Receipt
 
@@ -156,15 +156,15 @@ class Dispatch:
         expected = {name: wanted.version for name, wanted in claim.expected.items() if not wanted.any_version}
         if original.body.get("internal", {}).get("source") != "manifest":
             named = {name: version for name, version in expected.items() if version is not None}
-            return await port.undo(
-                token,
+            request = UndoRequest(
+                compensation_token=token,
                 if_version=claim.if_version,
                 if_versions=named if len(claim.expected) > 1 else None,
                 force=claim.force,
                 fields=fields,
                 idempotency_key=claim.reversal,
-                deadline=self._deadline,
             )
+            return await port.undo(request, deadline=self._deadline)
         if not isinstance(port, SelfMade):
             raise Unsupported("The call was made under a manifest, and its server is registered without one by now")
         return await port.compensate(

@@ -11,6 +11,7 @@ from takeback.extension import (
     EXTENSION,
     Observation,
     UndoAnswer,
+    UndoRequest,
     UndoTemplate,
     read_definition,
     read_effects,
@@ -84,18 +85,13 @@ def structured(result: Any, tool: str) -> Any:
     return answer.result.get("structuredContent")
 
 
-def undo_request(
-    token: str,
-    if_version: str | None,
-    if_versions: dict[str, str] | None,
-    force: bool,
-    fields: list[str] | None,
-    key: str,
-) -> Json:
+def undo_arguments(request: UndoRequest) -> Json:
     """The undo tool's arguments. What is not asked for is left out, for servers that take no null."""
-    request: Json = {"compensationToken": token, "ifVersion": if_version, "force": force, "idempotencyKey": key}
-    more = {"ifVersions": if_versions, "fields": fields}
-    return request | {name: value for name, value in more.items() if value is not None}
+    return {
+        name: value
+        for name, value in request.wire().items()
+        if value is not None or name not in ("ifVersions", "fields")
+    }
 
 
 def undo_answer(raw: Any) -> UndoAnswer:

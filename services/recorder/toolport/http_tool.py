@@ -31,7 +31,7 @@ from recorder.toolport.port import (
     clause,
     pin_of,
 )
-from takeback.extension import Declared, Observation, UndoAnswer
+from takeback.extension import Declared, Observation, RequestMeta, UndoAnswer, UndoRequest
 
 Json = dict[str, Any]
 _MOST_BYTES: Final = 16 * 1_048_576
@@ -77,22 +77,12 @@ class HttpTool:
         operations = [_described(name, operation) for name, operation in self._operations.items()]
         return Description(self._name, "", operations, info=info)
 
-    async def call(
-        self,
-        operation: str,
-        arguments: Json,
-        *,
-        entry: str,  # noqa: ARG002  # a plain server keeps nothing by entry, key or fence
-        idempotency_key: str,
-        fence: int | None,  # noqa: ARG002
-        deadline: float,
-        serial_key: str | None = None,  # noqa: ARG002
-    ) -> Outcome:
+    async def call(self, operation: str, arguments: Json, meta: RequestMeta, *, deadline: float) -> Outcome:
         wanted = self._operations.get(operation)
         if wanted is None or wanted.request is None:
             raise ToolRefused(f"{self._name} has no operation {operation}. Nothing was sent.")
         client = await self._open()
-        request = self._request(client, wanted.request, arguments, idempotency_key)
+        request = self._request(client, wanted.request, arguments, meta.idempotency_key or "")
         return await self._send(client, request, deadline)
 
     async def preview(self, operation: str, arguments: Json, *, deadline: float) -> Preview:  # noqa: ARG002
@@ -101,7 +91,7 @@ class HttpTool:
     async def observe(self, resource: str | None, *, entry: str | None = None, deadline: float) -> Observation:  # noqa: ARG002
         raise Unsupported(f"{resource} is no record of {self._name}'s manifest. Nothing was sent.")
 
-    async def undo(self, token: str, **_: Any) -> UndoAnswer:  # noqa: ARG002
+    async def undo(self, request: UndoRequest, *, deadline: float) -> UndoAnswer:  # noqa: ARG002
         raise Unsupported(f"{self._name} has no undo of its own. Nothing was sent.")
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ from recorder.manifest.states import ABSENT, State
 from recorder.toolport.hearing import unheard
 from recorder.toolport.port import Outcome, ToolPort, ToolPortError
 from takeback import json
+from takeback.extension import RequestMeta
 
 Json = dict[str, Any]
 _AT_ONCE: Final = 8
@@ -120,7 +121,7 @@ class Looking:
     async def _send(self, server: str | None, call: str, arguments: Json, key: str) -> Outcome:
         port = self._port if server is None else await self._reach(server)
         with unheard():
-            return await port.call(call, arguments, entry=key, idempotency_key=key, fence=None, deadline=self.left)
+            return await port.call(call, arguments, RequestMeta(entry=key, idempotency_key=key), deadline=self.left)
 
 
 HTTP: Final = "io.github.takeback/http"

@@ -29,7 +29,16 @@ from recorder.toolport.port import (
     pin_of,
 )
 from recorder.toolport.unwinding import Unwinding, token_of
-from takeback.extension import EXTENSION, Observation, UndoAnswer, UndoTemplate, read_definition, read_effects
+from takeback.extension import (
+    EXTENSION,
+    Observation,
+    RequestMeta,
+    UndoAnswer,
+    UndoRequest,
+    UndoTemplate,
+    read_definition,
+    read_effects,
+)
 
 Json = dict[str, Any]
 Reach = Callable[[str], Awaitable[ToolPort]]
@@ -119,47 +128,19 @@ class ManifestPort:
         failure = _unread(targets)
         return Prepared(_records(targets), template if failure else undo, reads, targets, failure)
 
-    async def call(
-        self,
-        operation: str,
-        arguments: Json,
-        *,
-        entry: str,
-        idempotency_key: str,
-        fence: int | None,
-        deadline: float,
-        serial_key: str | None = None,
-    ) -> Outcome:
+    async def call(self, operation: str, arguments: Json, meta: RequestMeta, *, deadline: float) -> Outcome:
         wanted = self._manifest.operations.get(operation)
         if wanted is not None and not states.reads_only(wanted, arguments):
             prepared = await self.prepare(operation, arguments, deadline=deadline)
-            return await self.call_prepared(
-                prepared, operation, arguments, entry=entry, idempotency_key=idempotency_key, fence=fence,
-                deadline=deadline, serial_key=serial_key,
-            )  # fmt: skip
-        outcome = await self._inner.call(
-            operation, arguments, entry=entry, idempotency_key=idempotency_key, fence=fence, deadline=deadline,
-            serial_key=serial_key,
-        )  # fmt: skip
+            return await self.call_prepared(prepared, operation, arguments, meta, deadline=deadline)
+        outcome = await self._inner.call(operation, arguments, meta, deadline=deadline)
         return outcome if wanted is None else self._read(wanted, arguments, outcome)
 
     async def call_prepared(
-        self,
-        prepared: Prepared,
-        operation: str,
-        arguments: Json,
-        *,
-        entry: str,
-        idempotency_key: str,
-        fence: int | None,
-        deadline: float,
-        serial_key: str | None = None,
+        self, prepared: Prepared, operation: str, arguments: Json, meta: RequestMeta, *, deadline: float
     ) -> Outcome:
         ends = asyncio.get_running_loop().time() + deadline
-        outcome = await self._inner.call(
-            operation, arguments, entry=entry, idempotency_key=idempotency_key, fence=fence, deadline=deadline,
-            serial_key=serial_key,
-        )  # fmt: skip
+        outcome = await self._inner.call(operation, arguments, meta, deadline=deadline)
         wanted = self._manifest.operations.get(operation)
         if wanted is None:
             return outcome
@@ -304,22 +285,9 @@ class ManifestPort:
         state = await Looking(self._manifest, self._inner, self._reach, deadline).record(*named)
         return observation_of(state)
 
-    async def undo(
-        self,
-        token: str,
-        *,
-        if_version: str | None,
-        if_versions: dict[str, str] | None = None,
-        force: bool = False,
-        fields: list[str] | None = None,
-        idempotency_key: str,
-        deadline: float,
-    ) -> UndoAnswer:
+    async def undo(self, request: UndoRequest, *, deadline: float) -> UndoAnswer:
         # A token of the server's own: those that this port made are `compensate`'s.
-        return await self._inner.undo(
-            token, if_version=if_version, if_versions=if_versions, force=force, fields=fields,
-            idempotency_key=idempotency_key, deadline=deadline,
-        )  # fmt: skip
+        return await self._inner.undo(request, deadline=deadline)
 
     async def compensate(
         self,

@@ -26,7 +26,7 @@ from recorder.toolport.port import (
     Unsupported,
     clause,
 )
-from takeback.extension import EXTENSION, Observation, UndoAnswer
+from takeback.extension import EXTENSION, Observation, RequestMeta, UndoAnswer, UndoRequest
 
 Json = dict[str, Any]
 _T = TypeVar("_T")
@@ -66,25 +66,14 @@ class McpTool:
         self._described = await self._with_client(ask, deadline)
         return self._described
 
-    async def call(
-        self,
-        operation: str,
-        arguments: Json,
-        *,
-        entry: str,
-        idempotency_key: str,
-        fence: int | None,
-        deadline: float,
-        serial_key: str | None = None,
-    ) -> Outcome:
-        part = {"entry": entry, "idempotencyKey": idempotency_key, "fence": fence, "serialKey": serial_key}
+    async def call(self, operation: str, arguments: Json, meta: RequestMeta, *, deadline: float) -> Outcome:
         heard = hearing.get()
         if heard is None:
-            return answers.outcome(await self._tool(operation, arguments, deadline, {EXTENSION: part}))
+            return answers.outcome(await self._tool(operation, arguments, deadline, {EXTENSION: meta.wire()}))
         if heard.cancelled:
             raise NotSent(f"The caller gave up before anything was sent to {self._name}.")
         with heard.asking() as asking:
-            result = await self._tool(operation, arguments, deadline, {EXTENSION: part}, heard.progress)
+            result = await self._tool(operation, arguments, deadline, {EXTENSION: meta.wire()}, heard.progress)
         if asking.cancelled_caught:
             raise NoAnswer(f"The caller cancelled the call while {self._name} worked on it.")
         return answers.outcome(result)
@@ -99,20 +88,11 @@ class McpTool:
         request = {"resource": resource, "entry": entry}
         return answers.observation(answers.structured(await self._tool(tool, request, deadline), tool))
 
-    async def undo(
-        self,
-        token: str,
-        *,
-        if_version: str | None,
-        if_versions: dict[str, str] | None = None,
-        force: bool = False,
-        fields: list[str] | None = None,
-        idempotency_key: str,
-        deadline: float,
-    ) -> UndoAnswer:
+    async def undo(self, request: UndoRequest, *, deadline: float) -> UndoAnswer:
         tool = await self._special("undo", deadline)
-        request = answers.undo_request(token, if_version, if_versions, force, fields, idempotency_key)
-        return answers.undo_answer(answers.structured(await self._tool(tool, request, deadline), tool))
+        return answers.undo_answer(
+            answers.structured(await self._tool(tool, answers.undo_arguments(request), deadline), tool)
+        )
 
     @contextmanager
     def changes(self, tell: Callable[[], None]) -> Iterator[None]:

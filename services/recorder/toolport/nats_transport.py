@@ -13,7 +13,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from recorder.toolport import answers
 from recorder.toolport.port import Description, NoAnswer, NotSent, Outcome, Preview, ToolRefused, Unsupported, clause
 from takeback import json
-from takeback.extension import EXTENSION, Observation, UndoAnswer
+from takeback.extension import EXTENSION, Observation, RequestMeta, UndoAnswer, UndoRequest
 
 Json = dict[str, Any]
 _NOT_RUN = {INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND}
@@ -36,19 +36,8 @@ class NatsTool:
         ]
         return answers.description(raw.get("serverInfo") or {}, extensions, tools)
 
-    async def call(
-        self,
-        operation: str,
-        arguments: Json,
-        *,
-        entry: str,
-        idempotency_key: str,
-        fence: int | None,
-        deadline: float,
-        serial_key: str | None = None,
-    ) -> Outcome:
-        part = {"entry": entry, "idempotencyKey": idempotency_key, "fence": fence, "serialKey": serial_key}
-        request = {"name": operation, "arguments": arguments, "_meta": {EXTENSION: part}}
+    async def call(self, operation: str, arguments: Json, meta: RequestMeta, *, deadline: float) -> Outcome:
+        request = {"name": operation, "arguments": arguments, "_meta": {EXTENSION: meta.wire()}}
         return answers.outcome(await self._ask("call", request, deadline))
 
     async def preview(self, operation: str, arguments: Json, *, deadline: float) -> Preview:
@@ -59,20 +48,9 @@ class NatsTool:
         await self._require("observe", deadline)
         return answers.observation(await self._ask("observe", {"resource": resource, "entry": entry}, deadline))
 
-    async def undo(
-        self,
-        token: str,
-        *,
-        if_version: str | None,
-        if_versions: dict[str, str] | None = None,
-        force: bool = False,
-        fields: list[str] | None = None,
-        idempotency_key: str,
-        deadline: float,
-    ) -> UndoAnswer:
+    async def undo(self, request: UndoRequest, *, deadline: float) -> UndoAnswer:
         await self._require("undo", deadline)
-        request = answers.undo_request(token, if_version, if_versions, force, fields, idempotency_key)
-        return answers.undo_answer(await self._ask("undo", request, deadline))
+        return answers.undo_answer(await self._ask("undo", answers.undo_arguments(request), deadline))
 
     async def close(self) -> None:
         """Nothing to give up: the connection belongs to the recorder."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from recorder.prepared import Prepared
 from takeback import json
-from takeback.extension import Declared, Observation, UndoAnswer
+from takeback.extension import Declared, Observation, RequestMeta, UndoAnswer, UndoRequest
 from takeback.messages.entry import Effect, Unresolved
 
 OWN: Final = "(manifest)"
@@ -111,18 +111,8 @@ class ToolPort(Protocol):
         """Ask the server anew which operations it has and what they declare."""
         ...
 
-    async def call(
-        self,
-        operation: str,
-        arguments: dict[str, Any],
-        *,
-        entry: str,
-        idempotency_key: str,
-        fence: int | None,
-        deadline: float,
-        serial_key: str | None = None,
-    ) -> Outcome:
-        """Run *operation* once. An error that the tool itself answers is an `Outcome` with `is_error`."""
+    async def call(self, operation: str, arguments: dict[str, Any], meta: RequestMeta, *, deadline: float) -> Outcome:
+        """Run *operation* once, for the entry in *meta*. An error that the tool itself answers is an `Outcome`."""
         ...
 
     async def preview(self, operation: str, arguments: dict[str, Any], *, deadline: float) -> Preview:
@@ -133,18 +123,8 @@ class ToolPort(Protocol):
         """The record as it is now, and what became of the call with *entry* as its idempotency key."""
         ...
 
-    async def undo(
-        self,
-        token: str,
-        *,
-        if_version: str | None,
-        if_versions: dict[str, str] | None = None,
-        force: bool = False,
-        fields: list[str] | None = None,
-        idempotency_key: str,
-        deadline: float,
-    ) -> UndoAnswer:
-        """Take back what *token* stands for, if its record still has *if_version* (of several: *if_versions*)."""
+    async def undo(self, request: UndoRequest, *, deadline: float) -> UndoAnswer:
+        """Take back what the *request*'s token stands for, if its records still have the versions that it names."""
         ...
 
     async def close(self) -> None:
@@ -164,16 +144,7 @@ class SelfMade(Protocol):
         ...
 
     async def call_prepared(
-        self,
-        prepared: Prepared,
-        operation: str,
-        arguments: dict[str, Any],
-        *,
-        entry: str,
-        idempotency_key: str,
-        fence: int | None,
-        deadline: float,
-        serial_key: str | None = None,
+        self, prepared: Prepared, operation: str, arguments: dict[str, Any], meta: RequestMeta, *, deadline: float
     ) -> Outcome:
         """Run *operation* once, read the records after it, and declare what came of it."""
         ...
