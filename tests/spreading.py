@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-STACKS = ("tests/story", "tests/browser", "tests/real_servers", "tests/integration/deployed")
+STACKS = (
+    "tests/story", "tests/browser", "tests/real_servers", "tests/integration/deployed", "tests/integration/mcp_door",
+)  # fmt: skip
 """Folders whose tests share a stack that takes seconds to start. They take longest, so they come first."""
 LAST = "tests/unit"
 """Short files, which fill the gaps at the end."""

@@ -1,4 +1,4 @@
-"""Things that happened to people, through the MCP door: S1, S2, S9, S11 (S13 is in test_mcp_door.py)."""
+"""Things that happened to people, through the MCP door: S1, S2, S9, S11 (S13 is in mcp_door/test_asking.py)."""
 
 from __future__ import annotations
 
