@@ -62,6 +62,18 @@ class Bench:
         finally:
             await connection.close()
 
+    @asynccontextmanager
+    async def held(self, resource: str) -> AsyncIterator[None]:
+        """*resource*, as another recorder holds it that is taking something back."""
+        connection = await asyncpg.connect(driver_url(self.campaign.lab.environ["TAKEBACK_POSTGRES_URL"]))
+        try:
+            row = (self.campaign.id, resource)
+            await connection.execute("insert into recorder.holds values ($1, $2, 'pln_elsewhere')", *row)
+            yield
+            await connection.execute("delete from recorder.holds where campaign = $1 and resource = $2", *row)
+        finally:
+            await connection.close()
+
     async def entry(self, id_: str) -> dict[str, Any]:
         """The entry as it is now."""
         entry: dict[str, Any] = await self.campaign.lab.client.ok("GET", f"/v1/entries/{id_}")

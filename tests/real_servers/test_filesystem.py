@@ -26,7 +26,7 @@ async def bench(opened: Opened, place: Path) -> Bench:
 @pytest.fixture
 def root(bench: Bench, place: Path, request: pytest.FixtureRequest) -> Path:
     """A folder of the test's own below the server's."""
-    folder = place / "root" / request.node.name[:60]
+    folder = place / "root" / f"{request.node.name[:50]}{len(list((place / 'root').iterdir()))}"
     folder.mkdir()
     return folder
 
@@ -170,6 +170,19 @@ async def test_a_path_in_a_home_directory_is_asked_about_and_a_relative_one_is_t
     again = await bench.call("write_file", path=str(root / "a.txt"), content="y")
     assert await bench.back(entry, again) == ["reverted", "reverted"]
     assert not (root / "a.txt").exists()
+
+
+@pytest.mark.parametrize("held", ["a.txt", "b.txt"])
+async def test_a_move_is_told_when_either_of_its_files_is_being_taken_back(
+    bench: Bench, root: Path, held: str
+) -> None:
+    """J19: source and destination."""
+    (root / "a.txt").write_text("a")
+    async with bench.held(f"file://{root}/{held}"):
+        refused = await bench.ask("move_file", source=str(root / "a.txt"), destination=str(root / "b.txt"))
+        assert (refused.status_code, refused.json()["title"]) == (409, "reversal running"), refused.text
+        assert [path.name for path in root.iterdir()] == ["a.txt"]
+    await bench.call("move_file", source=str(root / "a.txt"), destination=str(root / "b.txt"))
 
 
 async def test_a_moved_directory_comes_back_with_all_that_is_in_it(bench: Bench, root: Path) -> None:

@@ -134,3 +134,17 @@ async def test_an_entity_with_observations_and_a_relation_comes_back_in_one_plan
     gone = await bench.call("delete_entities", entityNames=["Ann"])
     assert await bench.back(entity, said, related, gone) == ["reverted"] * 4
     assert graph.has(ANN, BOB, KNOWS, TRUSTS)
+
+
+async def test_a_batch_is_held_back_when_any_of_its_records_is_being_taken_back(bench: Bench, graph: Graph) -> None:
+    """J19: nothing of it is done, the records that are free included."""
+    alone = await bench.call("add_observations", observations=[{"entityName": "Bob / B?", "contents": ["is late"]}])
+    before, resource = graph.read(), (await bench.entry(alone))["effect"]["resource"]
+    both = [{"entityName": name, "contents": ["waits"]} for name in ("Ann", "Bob / B?")]
+    async with bench.held(resource):
+        refused = await bench.ask("add_observations", observations=both)
+        assert (refused.status_code, refused.json()["title"]) == (409, "reversal running"), refused.text
+        assert graph.read() == before
+    entry = await bench.call("add_observations", observations=both)
+    assert await bench.back(entry) == ["reverted"]
+    assert graph.read() == before
