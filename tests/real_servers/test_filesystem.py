@@ -173,9 +173,7 @@ async def test_a_path_in_a_home_directory_is_asked_about_and_a_relative_one_is_t
 
 
 @pytest.mark.parametrize("held", ["a.txt", "b.txt"])
-async def test_a_move_is_told_when_either_of_its_files_is_being_taken_back(
-    bench: Bench, root: Path, held: str
-) -> None:
+async def test_a_move_is_told_when_either_of_its_files_is_being_taken_back(bench: Bench, root: Path, held: str) -> None:
     """J19: source and destination."""
     (root / "a.txt").write_text("a")
     async with bench.held(f"file://{root}/{held}"):
