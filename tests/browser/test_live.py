@@ -64,3 +64,17 @@ async def test_what_a_run_builds_on_is_confirmed_and_the_run_is_paused_from_its_
         await page.get_by_role("button", name=word, exact=True).click()
         await expect(page.locator("#run-meta .state")).to_have_attribute("data-state", state)
     assert console.errors == []
+
+
+async def test_words_about_time_are_drawn_anew_while_nothing_happens(console: Console, theatre: Theatre) -> None:
+    """U2: "5 min ago" does not stay for an hour, and nobody is told that the page has changed."""
+    _, narrator = await theatre.table(64)
+    page = await console.window("gm")
+    await page.clock.install()
+    await console.open(page, f"/console/runs/{narrator.run}")
+    await expect(page.locator("#live")).to_have_attribute("data-state", "on")
+    for passing in (1_000, 300_000):  # what the opened stream asks for, and then nothing but time
+        async with page.expect_response(page.url):
+            await page.clock.run_for(passing)
+    await expect(page.locator("#announce")).to_be_empty()
+    assert console.errors == []

@@ -1,5 +1,5 @@
 // Follows the campaign's live stream and draws anew what is marked with data-live, by asking for the same page again.
-const FIRST_WAIT = 500, LONGEST_WAIT = 15_000, GATHER = 120, UNSEEN = 30_000;
+const FIRST_WAIT = 500, LONGEST_WAIT = 15_000, GATHER = 120, UNSEEN = 30_000, STALE = 300_000;
 
 export function follow() {
   const { campaign, csrf } = document.body.dataset;
@@ -58,12 +58,12 @@ export function follow() {
     due = setTimeout(redraw, GATHER);
   }
 
-  async function redraw() {
+  async function redraw(quietly = false) {
     if (drawing) { again = true; return; }
     drawing = true;
     try {
       const answer = await fetch(location.href);
-      if (answer.ok && !answer.redirected) put(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      if (answer.ok && !answer.redirected) put(new DOMParser().parseFromString(await answer.text(), "text/html"), quietly);
     } catch {
       // The next event draws it; the stream's own sign says whether there will be one.
     } finally {
@@ -72,6 +72,8 @@ export function follow() {
     }
   }
 
+  // "5 min ago" and "after your duty ends in 2 h" grow old by themselves: no news, so nobody is told.
+  setInterval(() => { if (!document.hidden) redraw(true); }, STALE);
   addEventListener("pagehide", rest);
   addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
   document.addEventListener("visibilitychange", () => {
@@ -82,7 +84,7 @@ export function follow() {
   connect();
 }
 
-function put(fresh) {
+function put(fresh, quietly) {
   let changed = false;
   for (const region of document.querySelectorAll("[data-live]")) {
     const next = fresh.getElementById(region.id);
@@ -96,7 +98,7 @@ function put(fresh) {
     if (path) followed(region, path)?.focus();
     changed = true;
   }
-  if (changed) document.getElementById("announce").textContent = "This page has changed.";
+  if (changed && !quietly) document.getElementById("announce").textContent = "This page has changed.";
 }
 
 function pathTo(element, top) {
