@@ -178,7 +178,7 @@ class Recorder:
         app.include_router(approvals_api.router(verifier, parts.approvals, parts.kept))
         app.include_router(runs_api.router(verifier, campaigns, runs, exporter, parts.kept))
         app.include_router(campaigns_api.router(verifier, campaigns, servers, parts.kept))
-        app.router.routes.insert(0, self._mcp_door.route)
+        app.include_router(self._mcp_door.routes)
         return app
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import mcp_types as types
+from fastapi import APIRouter
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
 
 from recorder.mcp_door import calling, shape
 from recorder.mcp_door.asking import Waits, elicitation, in_problem, in_words, input_required
@@ -54,11 +54,12 @@ class McpDoor:
         self._in_hand: dict[tuple[str, RequestId], Hearing] = {}
 
     @property
-    def route(self) -> Mount:
-        """All of the door. Starlette's own routes: a call's way is short here too."""
-        methods = ["POST", "GET", "DELETE"]
-        one = Route("/runs/{run}/{server}", self._serve, methods=methods)
-        return Mount("/mcp", routes=[one, Route("/runs/{run}", self._serve, methods=methods)])
+    def routes(self) -> APIRouter:
+        """All of the door. Plain routes: `web.App` leads them past everything that a call does not need."""
+        routes = APIRouter()
+        for path in ("/mcp/runs/{run}/{server}", "/mcp/runs/{run}"):
+            routes.add_route(path, self._serve, methods=["POST", "GET", "DELETE"])
+        return routes
 
     async def _serve(self, request: Request) -> Response:
         caller = await self._verifier.caller(request.headers.get("authorization"))

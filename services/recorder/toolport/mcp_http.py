@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from typing import Any
@@ -157,7 +157,10 @@ def _refused(request: httpx2.Request, status: int, body: bytes) -> httpx2.Respon
 async def _read(response: httpx2.Response) -> bytes | None:
     chunks: list[bytes] = []
     size = 0
-    async for chunk in response.aiter_bytes():
+    source: AsyncIterable[bytes] = response.aiter_bytes()
+    if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
+        source = response.stream  # it comes as it is: nothing to take it through
+    async for chunk in source:
         size += len(chunk)
         if size > _MAX_ANSWER_BYTES:
             return None
