@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import asyncpg
+import psutil
 
 from takeback.database import migrate
 from takeback.embedded import EmbeddedNats, EmbeddedPostgres, EmbeddedValkey
@@ -45,7 +46,10 @@ def quick_folder(otherwise: Path) -> Iterator[Path]:
     if not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _ROOM_BYTES:
         yield otherwise
         return
-    with tempfile.TemporaryDirectory(prefix="takeback-", dir=_MEMORY) as folder:
+    for left in _MEMORY.glob("takeback-tests-*"):  # by a run that was killed
+        if not psutil.pid_exists(int(left.name.split("-")[2])):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"takeback-tests-{os.getpid()}-", dir=_MEMORY) as folder:
         yield Path(folder)
 
 
