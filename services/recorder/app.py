@@ -30,6 +30,7 @@ from recorder.serial import Serial
 from recorder.servers import Servers
 from recorder.settings import Settings
 from recorder.sweeping import Sweep
+from recorder.toolport.port import OBSERVE_SECONDS
 from takeback import bus
 from takeback.calendars import Calendars
 from takeback.database import connect_pool
@@ -40,7 +41,6 @@ from takeback.service import Service
 from takeback.tasks import ended
 from takeback.web import create_app, problem_response
 
-_OBSERVE_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 60.0
 
 
@@ -62,7 +62,7 @@ class Recorder:
         self._absences = Sweep("absences", calendars.refresh, settings.sweep_seconds)
         campaigns = Campaigns(pool, journal, SecurityLog(pool), calendars)
         runs = Runs(pool, journal, campaigns)
-        observe_deadline = min(_OBSERVE_SECONDS, settings.forward_deadline_seconds)
+        observe_deadline = min(OBSERVE_SECONDS, settings.forward_deadline_seconds)
         self._servers = servers = Servers(pool, journal, campaigns, client, settings, environ)
         self._reversing = reversing.build(
             pool=pool,

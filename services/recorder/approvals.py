@@ -30,7 +30,7 @@ from recorder.lifecycle import Step
 from recorder.policy import Decision
 from recorder.resolving import Call
 from recorder.servers import Servers
-from recorder.toolport.port import ToolPortError
+from recorder.toolport.port import OBSERVE_SECONDS, ToolPortError
 from takeback import json
 from takeback.auth import Caller
 from takeback.authority import authority_over
@@ -42,7 +42,6 @@ log = structlog.get_logger()
 ASKING = frozenset({"approval", "asked", "why", "expiresAt"})
 """What the body of `approval.requested` says beside the entry."""
 _PAGE = 200
-_OBSERVE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +290,10 @@ class Approvals:
             except Problem as problem:
                 return {"failure": problem.detail}, snapshot
             if snapshot is None and named and operation.can_observe:
-                snapshot = await before_asking(call, port, _OBSERVE_SECONDS)
+                snapshot = await before_asking(call, port, OBSERVE_SECONDS)
             if operation.can_preview:
                 try:
-                    shown = await port.preview(operation.name, call.request.arguments, deadline=_OBSERVE_SECONDS)
+                    shown = await port.preview(operation.name, call.request.arguments, deadline=OBSERVE_SECONDS)
                 except ToolPortError as error:
                     return {"failure": str(error)}, snapshot
                 return {"effects": [effect.wire() for effect in shown.effects]}, snapshot

@@ -33,7 +33,8 @@ from takeback.extension import Observation, UndoOffer
 from takeback.messages.entry import Effect, ResolutionRequest
 
 log = structlog.get_logger()
-_OBSERVE_SECONDS: Final = 10.0
+_PATIENT_SECONDS: Final = 10.0
+"""Nobody waits for what is asked here."""
 _AT_ONCE: Final = 100
 _SIDE_BY_SIDE: Final = 8
 
@@ -112,7 +113,7 @@ class Doubts:
             port = await self._servers.port(stored.campaign, kept["server"])
             if operation.manifest is not None and isinstance(port, SelfMade):
                 return await self._looked_up(stored, operation, port)
-            seen = await port.observe(_resources(stored).changes, entry=stored.id, deadline=_OBSERVE_SECONDS)
+            seen = await port.observe(_resources(stored).changes, entry=stored.id, deadline=_PATIENT_SECONDS)
         except (Problem, ToolPortError) as error:
             log.info("a doubt cannot be looked up now", entry=stored.id, run=stored.run, error=str(error))
             return False
@@ -136,7 +137,7 @@ class Doubts:
         if not isinstance(snapshot, dict):
             return False
         arguments = keys.unseal_fields(stored.id, "arguments", kept["arguments"])
-        found = await port.look_up(kept["operation"], arguments, snapshot, deadline=_OBSERVE_SECONDS)
+        found = await port.look_up(kept["operation"], arguments, snapshot, deadline=_PATIENT_SECONDS)
         if found is None:
             return False
         resources = _resources(stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -13,6 +14,8 @@ from takeback import json
 from takeback.attempt import key_conflict
 from takeback.errors import Problem
 
+_KEPT = timedelta(days=7)
+"""How long a key is kept; `append_v1.sql` says the same."""
 _SOME = 10_000
 Answered = dict[str, Any]
 
@@ -27,8 +30,8 @@ class KeptAnswers:
         """The entry and the body's hash that the caller's key stands for, for the seven days that it is kept."""
         row = await self._pool.fetchrow(
             "select entry, body_hash from idempotency where sub = $1 and path = $2 and key = $3"
-            " and created_at > now() - interval '7 days'",
-            claim.sub, claim.path, claim.key,
+            " and created_at > now() - $4::interval",
+            claim.sub, claim.path, claim.key, _KEPT,
         )  # fmt: skip
         return None if row is None else (row["entry"], row["body_hash"])
 
@@ -67,16 +70,17 @@ class KeptAnswers:
             await self._pool.execute(
                 "insert into idempotency (sub, path, key, body_hash, entry) values ($1, $2, $3, $4, $5)"
                 " on conflict (sub, path, key) do update set body_hash = excluded.body_hash, entry = excluded.entry,"
-                " created_at = now() where idempotency.created_at <= now() - interval '7 days'",
-                claim.sub, claim.path, claim.key, claim.body_hash, id_,
+                " created_at = now() where idempotency.created_at <= now() - $6::interval",
+                claim.sub, claim.path, claim.key, claim.body_hash, id_, _KEPT,
             )  # fmt: skip
 
     async def forget(self) -> int:
         """Lets go of the keys whose seven days are over, some at a time so that no call waits for it; how many there were."""
         done = await self._pool.execute(
             "delete from idempotency where ctid = any(array("
-            "select ctid from idempotency where created_at <= now() - interval '7 days' limit $1 for update skip locked))",
+            "select ctid from idempotency where created_at <= now() - $2::interval limit $1 for update skip locked))",
             _SOME,
+            _KEPT,
         )
         return int(done.rpartition(" ")[2])
 

@@ -14,6 +14,8 @@ from takeback.messages.entry import Effect, Unresolved
 
 OWN: Final = "(manifest)"
 """Stands where a server would name its undo, observe or preview tool: the port has one, the server does not."""
+OBSERVE_SECONDS: Final = 5.0
+"""How long a server may take to show a record, or what a call would do, while a person waits for it."""
 
 
 def clause(said: object) -> str:
