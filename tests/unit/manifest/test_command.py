@@ -1,4 +1,4 @@
-"""`takeback manifest check` by itself; beside a server it is the same check as at registering (test_manifests)."""
+"""`takeback manifest check` by itself; beside a server it is the same check as at registering (integration/manifests)."""
 
 from __future__ import annotations
 

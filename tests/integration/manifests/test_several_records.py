@@ -13,11 +13,9 @@ from takeback.messages.campaign import AgentRequest, CampaignRequest, McpHttp, R
 from takeback.messages.entry import ApprovalDecision
 from tests.integration.manifest_lab import ManifestLab
 from tests.integration.reversals_lab import AGENT, OWNER
-from tests.integration.test_manifests import database, pantry, running
 from tests.servers_lab.pantry import MANIFEST, Pantry
 from tests.waiting import eventually
 
-__all__ = ["database", "pantry", "running"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
