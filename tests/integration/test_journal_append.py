@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import asyncpg
 import pytest
+from hypothesis import example as case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -462,6 +463,17 @@ def steps() -> st.SearchStrategy[list[list[Step]]]:
     return st.lists(st.lists(step, min_size=1, max_size=6), min_size=1, max_size=8)
 
 
+def _claims(entry: str, status: str, expect: Sequence[str] | None = None) -> Step:
+    return Step(entry, status, expect, key=None, fence=None, reverts="ent_original")
+
+
+ONE_CLAIM_ENDS_AS_ANOTHER_BEGINS = [
+    [_claims("ent_5", "reverting"), _claims("ent_3", "unverified")],
+    [_claims("ent_3", "reverting", ["unverified"]), _claims("ent_5", "in_doubt", ["reverting"])],
+]
+"""In one group: the index on claims met the second before the first had let go."""
+
+
 def test_append_does_what_its_model_does(postgres_url: str) -> None:
     """J2, J19, G9: group by group, unit by unit, in the order of their arrival."""
 
@@ -500,6 +512,7 @@ def test_append_does_what_its_model_does(postgres_url: str) -> None:
         journal, pool = runner.run(_enter(opening))
 
         @given(groups=steps())
+        @case(groups=ONE_CLAIM_ENDS_AS_ANOTHER_BEGINS)
         @settings(max_examples=60, deadline=None)
         def example(groups: list[list[Step]]) -> None:
             runner.run(play(journal, groups))

@@ -350,13 +350,15 @@ begin
         status = x.status, seq = x.seq, hash = x.hash, at = x.at, published_seq = x.published_seq,
         published_hash = x.published_hash, published_at = x.published_at, labels = x.labels
         from unnest(s) as x where o.stream = x.stream and o.seq <> x.seq;
-    -- What is no longer pending makes room first.
+    -- What ends makes room first, then what is no longer pending: the unique indexes look at one row after the other.
     if updating then
         update entries as c set
             status = (x.change).status, serial_key = (x.change).serial_key, write = (x.change).write, view_seq = x.seq,
             view = x.view, lease_until = x.at + make_interval(secs => (x.change).lease_seconds),
             concluded_at = x.concluded_at
-            from unnest(e_change) as x where c.id = (x.change).id and x.label is null;
+            from (select * from unnest(e_change) as y where y.label is null
+                  order by (y.change).status = any (claiming), (y.change).status = 'pending') as x
+            where c.id = (x.change).id;
     end if;
     if inserting then
         insert into entries (

@@ -1,4 +1,4 @@
-"""A call's step that is alone in its group, written by a function of its own."""
+"""A call's step that is alone in its group has a function of its own; in a group what ends makes room before others take it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add the function beside the one that takes any group."""
+    """Add the function beside the one that takes any group, which is made anew."""
+    execute_script(op.get_bind(), (files("recorder.journal") / "append_v1.sql").read_text())
     execute_script(op.get_bind(), (files("recorder.journal") / "append_step_v1.sql").read_text())
 
 
