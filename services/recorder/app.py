@@ -31,6 +31,7 @@ from recorder.servers import Servers
 from recorder.settings import Settings
 from recorder.sweeping import Sweep
 from recorder.toolport.port import OBSERVE_SECONDS
+from recorder.toolport.secrets import unbound
 from takeback import bus
 from takeback.calendars import Calendars
 from takeback.database import connect_pool
@@ -42,6 +43,8 @@ from takeback.tasks import ended
 from takeback.web import create_app, problem_response
 
 _CHECKPOINT_SECONDS = 60.0
+
+log = structlog.get_logger()
 
 
 class Recorder:
@@ -185,6 +188,8 @@ class Recorder:
 async def build(environ: Mapping[str, str]) -> Recorder:
     """The recorder as *environ* says; raises when the database or the bus cannot be reached, or a key is missing."""
     settings = Settings.of(environ)
+    for name in unbound(environ):
+        log.warning("a secret is not bound to where it belongs: any server that names it is sent it", secret=name)
     pool = await connect_pool(settings.postgres_url, "recorder", minimum=4, maximum=16)
     try:
         client = await bus.connect(settings.nats_url, "takeback recorder")

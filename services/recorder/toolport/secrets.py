@@ -1,8 +1,8 @@
 """Secrets in a tool server's configuration: named there, read from the environment when they are used.
 
-Whoever registers a tool server says where it is, so a secret goes only where the operator of the recorders bound it to:
-`TAKEBACK_ORIGINS_CRM` says to which origins `TAKEBACK_SECRET_CRM` may be sent. One that is bound to none is sent anywhere only
-where all who register servers are trusted with the recorder's environment anyway.
+Whoever registers a tool server says where it is. So the operator of the recorders may bind a secret to where it belongs:
+`TAKEBACK_ORIGINS_CRM` says to which origins `TAKEBACK_SECRET_CRM` may be sent. One that is not bound goes to whatever server
+names it (contract.md), and `unbound` tells of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from recorder.toolport.port import ToolRefused
 
 PREFIX = "TAKEBACK_SECRET_"
 ORIGINS = "TAKEBACK_ORIGINS_"
-ANYWHERE = "*"
 _MARK = "env:"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -39,6 +38,12 @@ def check_headers(headers: Mapping[str, str], environ: Mapping[str, str], url: s
         if not _HEADER.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise ToolRefused(f"The header {name[:100]!r} cannot be sent: a name is a token, a value printable ASCII.")
     check(headers, environ, url)
+
+
+def unbound(environ: Mapping[str, str]) -> list[str]:
+    """The secrets that an owner can have sent to any server: the operator is told of them at the start."""
+    names = [name for name, value in environ.items() if name.startswith(PREFIX) and value]
+    return sorted(name for name in names if not environ.get(_binding(name), "").split())
 
 
 def resolve(values: Mapping[str, str], environ: Mapping[str, str], url: str | None) -> dict[str, str]:
@@ -72,9 +77,9 @@ def _name_in(where: str, part: str) -> str | None:
 
 
 def _check_bound(name: str, environ: Mapping[str, str], url: str | None) -> None:
-    setting = ORIGINS + name.removeprefix(PREFIX)
+    setting = _binding(name)
     bound = environ.get(setting, "").split()
-    if ANYWHERE in bound or (not bound and _all_are_trusted(environ)):
+    if not bound:
         return
     if url is None:
         raise BadSecret(f"{name} is bound to origins by {setting}, so no command is given it. Nothing was sent.")
@@ -86,6 +91,5 @@ def _check_bound(name: str, environ: Mapping[str, str], url: str | None) -> None
         )
 
 
-def _all_are_trusted(environ: Mapping[str, str]) -> bool:
-    """Whoever may start commands reads the environment anyway, and named administrators are named for that."""
-    return environ.get("TAKEBACK_ALLOW_COMMANDS") == "1" or bool(environ.get("TAKEBACK_SERVER_ADMINS", "").strip())
+def _binding(name: str) -> str:
+    return ORIGINS + name.removeprefix(PREFIX)

@@ -41,16 +41,9 @@ def test_a_bound_secret_is_given_to_no_command() -> None:
         secrets.check({"TOKEN": "env:TAKEBACK_SECRET_CRM"}, BOUND | {"TAKEBACK_ALLOW_COMMANDS": "1"}, None)
 
 
-def test_a_secret_that_is_bound_nowhere_is_sent_nowhere_and_how_to_bind_it_is_told() -> None:
-    with pytest.raises(BadSecret, match=r"TAKEBACK_ORIGINS_CRM=https://crm\.example"):
-        secrets.check_headers(HEADERS, {"TAKEBACK_SECRET_CRM": "s3cret"}, f"{CRM}/mcp")
-
-
-@pytest.mark.parametrize(
-    "trusted",
-    [{"TAKEBACK_ALLOW_COMMANDS": "1"}, {"TAKEBACK_SERVER_ADMINS": "olga"}, {"TAKEBACK_ORIGINS_CRM": "*"}],
-)
-def test_unbound_it_is_sent_where_whoever_registers_servers_is_trusted_with_it(trusted: dict[str, str]) -> None:
-    """A command reads the environment anyway, and named administrators are named for that."""
-    environ = {"TAKEBACK_SECRET_CRM": "s3cret", **trusted}
+def test_a_secret_that_is_not_bound_goes_to_the_server_that_names_it_and_is_told_of() -> None:
+    """contract.md: secrets as ``env:NAME``."""
+    environ = {"TAKEBACK_SECRET_CRM": "s3cret", "TAKEBACK_SECRET_EMPTY": "", "PATH": "/bin"}
     assert secrets.resolve(HEADERS, environ, f"{CRM}/mcp") == {"Authorization": "Bearer s3cret"}
+    assert secrets.unbound(environ) == ["TAKEBACK_SECRET_CRM"]
+    assert secrets.unbound(environ | {"TAKEBACK_ORIGINS_CRM": CRM}) == []
