@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 import asyncpg
+import structlog
 from nats.aio.client import Client
 from starlette.applications import Starlette
 from starlette.requests import Request
