@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import asyncpg
 import structlog
 
-from recorder import intake, policy
+from recorder import intake
 from recorder.answers import Answer, answer_of
 from recorder.campaigns import Campaigns
 from recorder.concluding import interaction_of, stands_of
@@ -86,7 +86,7 @@ class Approvals:
         preview, snapshot = await self._shown(call, snapshot)
         call = foreseen(call, snapshot)
         if call.resources.others and call.doubt is None and (doubt := await self._doubt_beside(call)) is not None:
-            call, decision = replace(call, doubt=doubt), policy.decide(call.settings.policy, call.question(doubt))
+            call, decision = call._replace(doubt=doubt), call.decision(doubt)
         approval = new_id("apr")
         undo = intake.expected_undo(call.operation.declaration).wire()
         undo.pop("compensationToken", None)

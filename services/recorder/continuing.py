@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import structlog
 
-from recorder import policy
 from recorder.answers import JOURNAL_AWAY
 from recorder.approvals import ASKING, Approvals, Due
 from recorder.concluding import stands_of
@@ -117,7 +116,7 @@ class Continuations:
             raise MovedOn("the policy has changed since the call was asked for")
         if call.operation.pin != internal["pin"] or (call.operation.changed and not internal["changed"]):
             raise MovedOn("the operation's definition has changed since the call was asked for")
-        if policy.decide(call.settings.policy, call.question()).verdict == "deny":
+        if call.decision().verdict == "deny":
             raise MovedOn("the policy denies the operation")
         snapshot = Snapshot.of(keys.unseal_fields(stored.id, "snapshot", body["entry"]["snapshot"]))
         stands = stands_of(stored)

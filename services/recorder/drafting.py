@@ -246,7 +246,7 @@ def step_of(
 
 def _encoded(body: Body) -> bytes:
     try:
-        return json.dumps(body)
+        return json.compact(body)
     except TypeError as error:  # orjson's own error is one
         raise Unwritable(f"The journal cannot keep this: {error}. Nothing was written.") from error
 

@@ -61,7 +61,7 @@ def foreseen(call: Call, snapshot: Snapshot | None) -> Call:
         return call
     resources = call.resources.beside(record.resource for record in prepared.records)
     if resources is not call.resources:
-        call = replace(call, resources=resources)
+        call = call._replace(resources=resources)
     return call if prepared.failure is not None else call.with_undo(prepared.undo)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from recorder import failpoints, intake, policy
 from recorder.concluding import interaction_of
@@ -95,7 +95,7 @@ class Intents:
         while True:
             standing = Standing(fence, None) if fence is not None else await self.standing(call)
             if agreed is None and standing.doubt is not None:
-                return policy.decide(call.settings.policy, call.question(standing.doubt)), None
+                return call.decision(standing.doubt), None
             snapshot = await snapshot_of(call, port, self._deadline)
             known = foreseen(call, snapshot)
             doubt = standing.doubt
@@ -222,23 +222,22 @@ class Intents:
 
 def _stops(call: Call, known: Call, doubt: str | None, snapshot: Snapshot | None) -> Decision | None:
     """The decision that stops the call after all, now that its state before is *known*, or None."""
-    rules = call.settings.policy
     if snapshot is not None and snapshot.failure is not None:
-        decision = policy.on_snapshot_failure(rules, snapshot.failure)
+        decision = policy.on_snapshot_failure(call.settings.policy, snapshot.failure)
         if decision.verdict != "allow":
             return decision
     if doubt is not None:
-        return policy.decide(rules, known.question(doubt))
+        return known.decision(doubt)
     if known is call:
         return None
-    decision = policy.decide(rules, known.question())
+    decision = known.decision()
     return None if decision.verdict == "allow" else decision
 
 
 def _with_asked(call: Call, body: Body) -> tuple[Call, Body]:
     """An agreed call and its body with the records that it was seen to change when it was asked for, and those now."""
     asked = (touched.resource for touched in touched_of(body) if touched.role == "changes")
-    call = replace(call, resources=call.resources.beside(asked))
+    call = call._replace(resources=call.resources.beside(asked))
     touches = [touched._asdict() for touched in intake.expected_touched(call.resources)]
     return call, {**body, "resources": touches}
 

@@ -9,7 +9,6 @@ import hmac
 from base64 import urlsafe_b64encode
 from typing import Any
 
-from recorder import policy
 from recorder.forwarding import observed
 from recorder.journal.vault import CampaignKeys, Vault
 from recorder.resolving import Resolver
@@ -51,7 +50,7 @@ class Previews:
             shown = await port.preview(request.operation, request.arguments, deadline=self._deadline)
         except ToolPortError as error:
             raise unavailable("preview-failed", f"The dry run failed: {error}. Nothing was forwarded.") from error
-        decision = policy.decide(call.settings.policy, call.question())
+        decision = call.decision()
         return {
             "id": preview_id(await self._vault.keys(call.campaign), caller.sub, call.arguments_hash, version),
             "effect": shown.effects[0].wire() if shown.effects else None,

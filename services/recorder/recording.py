@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from recorder import failpoints, intake, policy
+from recorder import failpoints, intake
 from recorder.answers import (
     JOURNAL_AWAY,
     Answer,
@@ -116,16 +116,16 @@ class Recording:
         if remembered is not None:
             try:
                 call = await self._resolver.resolved(remembered, caller, request)
-                if not call.is_read and policy.decide(call.settings.policy, call.question()).verdict == "allow":
-                    return await self._go_on(call, idempotency, began)
+                if not call.is_read and (decision := call.decision()).verdict == "allow":
+                    return await self._go_on(call, decision, idempotency, began)
             except Outdated:
                 pass
-        return await self._go_on(await self._resolver.call(run, caller, request), idempotency, began)
+        call = await self._resolver.call(run, caller, request)
+        return await self._go_on(call, call.decision(), idempotency, began)
 
-    async def _go_on(self, call: Call, idempotency: Idempotency | None, began: float) -> Answer:
+    async def _go_on(self, call: Call, decision: Decision, idempotency: Idempotency | None, began: float) -> Answer:
         if idempotency is not None:
-            call = replace(call, idempotency=idempotency._replace(entry=call.entry))
-        decision = policy.decide(call.settings.policy, call.question())
+            call = call._replace(idempotency=idempotency._replace(entry=call.entry))
         if decision.verdict == "deny":
             return await self._deny(call, decision)
         if decision.verdict == "ask":
@@ -164,7 +164,7 @@ class Recording:
     async def _forward(self, call: Call, port: ToolPort, intended: Intended, began: float, *, asked: bool) -> Answer:
         failpoints.reach("after-intent")
         if intended.resources is not call.resources:
-            call = replace(call, resources=intended.resources)
+            call = call._replace(resources=intended.resources)
         hinting = asyncio.get_running_loop().call_later(_HINT_SECONDS, self._hint_of, intended.stands)
         try:
             if time.monotonic() > intended.send_until:
@@ -219,8 +219,8 @@ class Recording:
         if not call.is_read:
             standing = await self._intents.standing(call)
             if standing.doubt is not None:
-                decision = policy.decide(call.settings.policy, call.question(standing.doubt))
-                call = replace(call, doubt=standing.doubt)
+                decision = call.decision(standing.doubt)
+                call = call._replace(doubt=standing.doubt)
         answer = await self._ask(call, decision, snapshot)
         _counted("ask", "awaiting_approval").inc()
         return answer

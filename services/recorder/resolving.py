@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Final, cast
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, cast
 
 import asyncpg
 import jsonschema_rs
 
+from recorder import policy
 from recorder.campaigns import Campaigns, CampaignSettings
 from recorder.group_reader import GroupReader
 from recorder.journal import Idempotency
 from recorder.pinning import PinnedOperation
-from recorder.policy import Question
+from recorder.policy import Decision, Question
 from recorder.resources import Resources, serial_key_of
 from recorder.runs import RUN, RunRow, Runs
 from recorder.servers import Servers
@@ -36,8 +36,7 @@ class Outdated(Exception):
     """What was remembered of a run may no longer hold: look again. Nothing was written."""
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call that may be made as far as everything but policy is concerned. *entry* is the id that it gets."""
 
     entry: str
@@ -53,7 +52,7 @@ class Call:
     principal: str
     idempotency: Idempotency | None = None
     depends_on: Sequence[str] = ()
-    unresolved: Sequence[Unresolved] = field(default=())
+    unresolved: Sequence[Unresolved] = ()
     doubt: str | None = None
     remembered: bool = False
 
@@ -67,7 +66,7 @@ class Call:
         """Whether the operation is declared to change nothing; a mere hint never says so."""
         return self.operation.declaration.read_only
 
-    @cached_property
+    @property
     def serial_key(self) -> str | None:
         """What the call is serialized by (J19)."""
         if self.is_read:
@@ -76,7 +75,7 @@ class Call:
             cast(Serialize, self.settings.serialize), self.campaign, self.run.id, self.resources.changes
         )
 
-    @cached_property
+    @property
     def arguments_hash(self) -> str:
         """What makes a second call the same call (S2)."""
         return arguments_hash(self.operation.server, self.operation.name, self.request.arguments)
@@ -102,10 +101,14 @@ class Call:
             else self.settings.attended_in(self.principal, declared.undo.undo_authority),
         )
 
+    def decision(self, doubt: str | None = None) -> Decision:
+        """What policy says of the call (P1); see `question`."""
+        return policy.decide(self.settings.policy, self.question(doubt))
+
     def with_undo(self, undo: UndoTemplate) -> Call:
         """The same call once it is known how it could be taken back from the state that it finds (J4)."""
         declaration = self.operation.declaration.model_copy(update={"undo": undo})
-        return replace(self, operation=replace(self.operation, declaration=declaration))
+        return self._replace(operation=replace(self.operation, declaration=declaration))
 
     @property
     def host_replaces_default(self) -> bool:

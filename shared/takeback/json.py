@@ -22,6 +22,11 @@ def dumps(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_UTC_Z)
 
 
+def compact(value: Any) -> bytes:
+    """*value* as compact JSON bytes, members in the order that they have: for what nobody compares byte by byte."""
+    return orjson.dumps(value, option=orjson.OPT_UTC_Z)
+
+
 def loads(data: bytes | str) -> Any:
     """The value of JSON that this system wrote itself."""
     return orjson.loads(data)

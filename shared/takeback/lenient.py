@@ -36,6 +36,8 @@ class LenientReader:
 
     def each(self, name: str, adapter: TypeAdapter[_T]) -> list[_T]:
         """The valid items of a list."""
+        if self.raw.get(name) is None:
+            return []
         missing = object()
         read = (self._validated(f"{name}[{n}]", item, adapter, missing) for n, item in self._items(name))
         return [item for item in read if item is not missing]

@@ -128,7 +128,7 @@ def validate(value: Any, model: type[Model] | TypeAdapter[Model]) -> Model:
 
 def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """*value* as a JSON response."""
-    return Response(json.dumps(value), status, headers, "application/json")
+    return Response(json.compact(value), status, headers, "application/json")
 
 
 def checked_id(value: str) -> str:

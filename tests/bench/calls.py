@@ -6,13 +6,16 @@ import statistics
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import asyncpg
 import httpx
 
+from takeback import bus
 from takeback.auth import issue_token
-from takeback.database import migrate, service_url
+from takeback.database import driver_url, migrate, service_url
 from takeback.embedded import EmbeddedNats, EmbeddedPostgres, EmbeddedValkey
 from takeback.keys import ensure_keys
 from takeback.stack import provision
+from tests.bench.floor import Sizes
 from tests.bench.load import Measured, Target, run
 from tests.bench.tool import SUBJECT
 from tests.processes import TakebackProcess
@@ -33,13 +36,15 @@ async def measure(folder: Path, seconds: float) -> None:
         await migrate(postgres.url, passwords)
         await provision(nats.url)
         servers = {"TAKEBACK_NATS_URL": nats.url, "TAKEBACK_REDIS_URL": valkey.url, "TAKEBACK_KEYS_DIR": str(keys)}
-        floor_environ = servers | {"TAKEBACK_POSTGRES_URL": postgres.url}
         environ = servers | {"TAKEBACK_POSTGRES_URL": service_url(postgres.url, "recorder", passwords)}
         await stack.enter_async_context(TakebackProcess(nats.tools_url, module="tests.bench.tool"))
-        floor = await stack.enter_async_context(TakebackProcess(module="tests.bench.floor", environ=floor_environ))
         recorder = await stack.enter_async_context(TakebackProcess("serve", "recorder", "--port", "0", environ=environ))
         token = issue_token(keys / "token.pem", "bench", "human")
         runs = await _open(recorder.url, token, CALLERS)
+        sizes = await _sizes(_target(recorder.url, token, runs[0]), postgres.url, nats.url)
+        print(f"  a call's bytes, the floor's too: {sizes}")
+        floor_environ = servers | sizes.environ() | {"TAKEBACK_POSTGRES_URL": postgres.url}
+        floor = await stack.enter_async_context(TakebackProcess(module="tests.bench.floor", environ=floor_environ))
         of_floor = [_target(floor.url, token, run) for run in runs]
         of_takeback = [_target(recorder.url, token, run) for run in runs]
         shares = []
@@ -66,6 +71,23 @@ async def _open(url: str, token: str, count: int) -> list[str]:
             wanted = {"agent": "bot", "model": "none", "principal": "bench"}
             runs.append((await _ok(http, "POST", f"/v1/campaigns/{campaign['id']}/runs", wanted))["id"])
         return runs
+
+
+async def _sizes(target: Target, postgres: str, nats: str) -> Sizes:
+    """How much one call writes and sends."""
+    client = await bus.connect(nats, "bench")
+    events = await client.subscribe("takeback.*.entry.committed")
+    await client.flush()
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {target.token}"}) as http:
+        wanted = {"server": "bench", "operation": "touch", "arguments": {"id": target.record, "n": 1}}
+        answer = (await http.post(target.url, json=wanted)).raise_for_status()
+    event = await events.next_msg(timeout=10)
+    await client.close()
+    connection = await asyncpg.connect(driver_url(postgres))
+    size = "select octet_length(body) from recorder.records where type = $1"
+    records = [await connection.fetchval(size, type_) for type_ in ("entry.intended", "entry.committed")]
+    await connection.close()
+    return Sizes(*records, len(event.data), len(answer.content))
 
 
 async def _ok(http: httpx.AsyncClient, method: str, path: str, body: object) -> dict[str, str]:

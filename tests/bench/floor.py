@@ -1,7 +1,8 @@
 """The composite floor: the same I/O as a journaled call and nothing else. `python -m tests.bench.floor`.
 
-HTTP in, lock, one group commit, one tool round trip, one group commit, unlock, one JetStream publish, HTTP out. No chain, no
-projection, no policy, no authority, no schema, no redaction. The servers' addresses come from the environment.
+HTTP in, lock, one group commit, one tool round trip, one group commit, unlock, one JetStream publish, HTTP out, each with as
+many bytes as a journaled call sends there. No chain, no projection, no policy, no authority, no schema, no redaction. The
+servers' addresses and the numbers of bytes come from the environment.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import os
 import secrets
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
@@ -87,8 +89,28 @@ class Pipeline:
         self._task = None
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of what a journaled call writes and sends: its two records, its event, its answer."""
+
+    intent: int
+    conclusion: int
+    event: int
+    answer: int
+
+    @classmethod
+    def from_environ(cls) -> Sizes:
+        """The sizes that `environ` named."""
+        return cls(**orjson.loads(os.environ["TAKEBACK_BENCH_SIZES"]))
+
+    def environ(self) -> dict[str, str]:
+        """The sizes for the floor's environment."""
+        return {"TAKEBACK_BENCH_SIZES": orjson.dumps(self).decode()}
+
+
 async def main() -> None:
     """Serves until it is killed."""
+    sizes = Sizes.from_environ()
     connection = await asyncpg.connect(driver_url(os.environ["TAKEBACK_POSTGRES_URL"]))
     await connection.execute("create table floor (entry text, body bytea)")
     await connection.execute("create index on floor (entry)")
@@ -102,14 +124,14 @@ async def main() -> None:
         name, token, entry = f"floor:{request.path_params['run']}", secrets.token_hex(16), secrets.token_hex(16)
         while not await ask("SET", name, token, "NX", "PX", 30_000):
             await asyncio.sleep(0.002)
-        await writer.write(entry, orjson.dumps(wanted))
+        await writer.write(entry, _filled({"wanted": wanted}, sizes.intent))
         sent = orjson.dumps({"name": wanted["operation"], "arguments": wanted["arguments"]})
         answer = orjson.loads((await client.request(f"{SUBJECT}.call", sent, timeout=30)).data)
-        body = orjson.dumps({"entry": entry, "wanted": wanted, "result": answer})
-        await writer.write(entry, body)
+        told = {"entry": entry, "wanted": wanted, "result": answer}
+        await writer.write(entry, _filled(told, sizes.conclusion))
         await ask("EVAL", _RELEASE, 1, name, token)
-        await js.publish("takeback.floor.entry.committed", body, headers={"Nats-Msg-Id": entry})
-        return Response(body, media_type="application/json")
+        await js.publish("takeback.floor.entry.committed", _filled(told, sizes.event), headers={"Nats-Msg-Id": entry})
+        return Response(_filled(told, sizes.answer), media_type="application/json")
 
     app = Starlette(routes=[Route("/v1/runs/{run}/calls", call, methods=["POST"])])
     server = uvicorn.Server(
@@ -120,6 +142,12 @@ async def main() -> None:
         await asyncio.sleep(0.005)
     print(f"ready at http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", flush=True)
     await serving
+
+
+def _filled(value: dict[str, Any], size: int) -> bytes:
+    """*value* as JSON of at least *size* bytes."""
+    written = orjson.dumps(value)
+    return written[:-1] + b',"more":"' + b"." * max(0, size - len(written) - 10) + b'"}'
 
 
 if __name__ == "__main__":

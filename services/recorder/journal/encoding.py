@@ -244,38 +244,14 @@ def _holds(holds: Holds) -> dict[str, Any]:
 def _entry(change: EntryChange, last: Mapping[str, int]) -> dict[str, Any]:
     if change.id not in last:
         raise ValueError(f"entry {change.id} changes without a record about it")
-    return {
-        "id": change.id,
-        "expect": None if change.expect is None else list(change.expect),
-        "status": change.status,
-        "run": change.run,
-        "campaign": change.campaign,
-        "interaction": change.interaction,
-        "server": change.server,
-        "operation": change.operation,
-        "tier": change.tier,
-        "kind": change.kind,
-        "principal": change.principal,
-        "agent": change.agent,
-        "serial_key": change.serial_key,
-        "write": change.write,
-        "reverts": change.reverts,
-        "arguments_hash": change.arguments_hash,
-        "record": last[change.id],
-        "lease_seconds": change.lease_seconds,
-        "concluded": change.concluded,
-    }
+    wire = change._asdict()
+    wire["record"] = last[change.id]
+    return wire
 
 
 def _resource(use: ResourceUse) -> dict[str, Any]:
     _indexable(use.entry, use.resource)
-    return {
-        "entry": use.entry,
-        "resource": use.resource,
-        "role": use.role,
-        "campaign": use.campaign,
-        "version": use.version,
-    }
+    return use._asdict()
 
 
 def _indexable(*texts: str) -> None:

@@ -50,7 +50,7 @@ def jetstream_publish(js: JetStreamContext, deadline: float = 5.0) -> Publish:
     async def publish(record: Record, said: Said) -> None:
         await js.publish(
             event_subject(record.campaign, record.type),
-            json.dumps(document_of(record, said)),
+            json.compact(document_of(record, said)),
             timeout=deadline,
             headers={"Nats-Msg-Id": record.id},
         )

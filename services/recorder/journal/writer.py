@@ -21,7 +21,8 @@ from recorder.journal.session import Session, connect_session, end_session
 from recorder.journal.unavailable import JournalUnavailable
 from recorder.journal.unit import Appended, Unit
 
-MAX_UNITS = 128
+MAX_UNITS = 32
+"""More in one commit, and the database and this process would take turns instead of working at the same time."""
 MAX_BYTES = 8 * 1024 * 1024
 REREAD_SECONDS = 5.0
 """How long callers wait for proof after a lost connection before they hear that the outcome is unknown."""

@@ -66,7 +66,7 @@ class NatsTool:
         if not self._nats.is_connected:
             raise NotSent(f"There is no connection to NATS; nothing was sent to {subject}.")
         try:
-            reply = await self._nats.request(subject, json.dumps(request), timeout=deadline)
+            reply = await self._nats.request(subject, json.compact(request), timeout=deadline)
         except NoRespondersError as error:
             raise NotSent(f"Nobody serves {subject}; nothing was done.") from error
         except (ConnectionClosedError, ConnectionDrainingError, MaxPayloadError) as error:
