@@ -22,11 +22,12 @@ import structlog
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 log = structlog.get_logger()
 
 PREFIX: Final = "takeback:lock:"
+WANTED: Final = "takeback:wanted:"
+"""Where whoever waits for a name leaves word; apart from the names, whatever those are."""
 _SOCKET_SECONDS: Final = 2.0
 _FIRST_WAIT: Final = 0.002
 _LONGEST_WAIT: Final = 0.05
@@ -37,9 +38,7 @@ _IN_A_ROW_SECONDS: Final = 0.25
 _RELEASE: Final = (
     "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return redis.call('exists', KEYS[2])"
 )
-_WANTED: Final = ":wanted"
 _WANTED_MILLISECONDS: Final = 200
-_LOST: Final = (RedisError, OSError, TimeoutError)
 
 
 class LockUnavailable(Exception):
@@ -104,7 +103,9 @@ class Locks:
             if kept is not None:
                 lease, timer = kept
                 timer.cancel()
-                if lease.seconds == lease_seconds:
+                # Older than that where this process stood still: it may have run out since.
+                fresh = time.monotonic() - lease.since < _IN_A_ROW_SECONDS + _KEPT_SECONDS
+                if fresh and lease.seconds == lease_seconds:
                     return lease
                 self._give_back(lease)
             return await self._contend(name, lease_seconds, give_up)
@@ -142,10 +143,10 @@ class Locks:
         self._give_back(lease)
 
     def _give_back(self, lease: Lease) -> None:
-        name, key = lease.name, PREFIX + lease.name
+        name = lease.name
         reply = self._given_back[name] = asyncio.get_running_loop().create_future()
         reply.add_done_callback(lambda _: self._was_given_back(name, reply))
-        self._enqueue(_Command(("EVAL", _RELEASE, 2, key, key + _WANTED, lease.token), reply))
+        self._enqueue(_Command(("EVAL", _RELEASE, 2, PREFIX + name, WANTED + name, lease.token), reply))
 
     def _was_given_back(self, name: str, reply: asyncio.Future[Any]) -> None:
         """Where somebody of another process waits for *name*, whoever asks here next lets it look first."""
@@ -169,7 +170,7 @@ class Locks:
         except BaseException as error:
             if turn.done() and not turn.cancelled():
                 self._next(name)  # it became ours in the same moment
-            else:
+            elif turn in queue:  # else it was passed over already
                 queue.remove(turn)
             if isinstance(error, TimeoutError):
                 raise LockBusy(f"{name} was held by others all the while") from error
@@ -203,11 +204,11 @@ class Locks:
                 raise
             if won:
                 if pause > _FIRST_WAIT:
-                    self._enqueue(_Command(("DEL", key + _WANTED), None))
+                    self._enqueue(_Command(("DEL", WANTED + name), None))
                 return Lease(name, token, lease_seconds, asked)
             if time.monotonic() + pause > give_up:
                 raise LockBusy(f"{name} was held by others all the while")
-            self._enqueue(_Command(("SET", key + _WANTED, token, "PX", _WANTED_MILLISECONDS), None))
+            self._enqueue(_Command(("SET", WANTED + name, token, "PX", _WANTED_MILLISECONDS), None))
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  a pause, no secret
             pause = min(pause * 1.5, _LONGEST_WAIT)
 
@@ -226,7 +227,7 @@ class Locks:
             batch, self._queue = self._queue, []
             try:
                 replies = await self._send(batch)
-            except _LOST as error:
+            except Exception as error:  # a lost connection takes many shapes, and whoever waits here must hear of each
                 why = str(error) or f"no reply within {_SOCKET_SECONDS:g} s"
                 log.warning("Redis does not answer", error=why, commands=len(batch))
                 replies = [LockUnavailable(f"Redis does not answer: {why}")] * len(batch)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from takeback.locks import PREFIX, LockBusy, Locks, LockUnavailable
+from takeback.locks import PREFIX, WANTED, LockBusy, Locks, LockUnavailable
 from tests.servers import Server
 
 
@@ -70,6 +71,50 @@ async def test_a_caller_that_gives_up_leaves_the_queue(locks: Locks) -> None:
     locks.release(lease)
     locks.release(await behind)
     assert gone.cancelled() or (await asyncio.wait([gone]))
+
+
+async def test_a_caller_that_is_cancelled_while_its_turn_passes_it_by_is_cancelled_and_nothing_else(
+    locks: Locks,
+) -> None:
+    lease = await locks.acquire("name", lease_seconds=5, wait_seconds=1)
+    gone = asyncio.ensure_future(locks.acquire("name", lease_seconds=5, wait_seconds=5))
+    await asyncio.sleep(0)
+    gone.cancel()
+    locks.release(lease)
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+
+
+async def test_whatever_keeps_commands_from_redis_nobody_who_sent_one_waits_for_ever(locks: Locks) -> None:
+    """J19: half a surrogate pair cannot be sent; those who share its write hear of that as of a lost connection."""
+    async with asyncio.timeout(30):
+        heard = await asyncio.gather(
+            *(locks.acquire(name, lease_seconds=5, wait_seconds=1) for name in ("name", "half \ud800")),
+            return_exceptions=True,
+        )
+    assert [type(one) for one in heard] == [LockUnavailable, LockUnavailable]
+
+
+async def test_a_process_that_stood_still_does_not_hand_on_a_lease_that_ran_out(locks: Locks) -> None:
+    """J19: the timer that lets go of what is kept is as late as everything else then."""
+    first = await locks.acquire("name", lease_seconds=0.02, wait_seconds=1)
+    locks.release(first, keep=True)
+    while time.monotonic() - first.since < 0.5:
+        pass
+    second = await locks.acquire("name", lease_seconds=0.02, wait_seconds=1)
+    assert await locks._ask("GET", PREFIX + "name") == second.token.encode()
+
+
+async def test_the_word_of_whoever_waits_is_no_name_that_anybody_could_hold(locks: Locks, redis_url: str) -> None:
+    """J19."""
+    other = Locks(redis_url)
+    held = await other.acquire("name", lease_seconds=5, wait_seconds=1)
+    with pytest.raises(LockBusy):
+        await locks.acquire("name", lease_seconds=5, wait_seconds=0.01)
+    assert await locks._ask("EXISTS", WANTED + "name") == 1
+    assert await locks._ask("KEYS", PREFIX + "*") == [(PREFIX + "name").encode()]
+    other.release(held)
+    await other.close()
 
 
 async def test_nobody_gives_back_what_is_somebody_elses(locks: Locks, redis_url: str) -> None:
