@@ -21,12 +21,11 @@ from takeback.attempt import Attempt
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
 from takeback.ids import is_valid_id
-from takeback.messages.base import Message, Nothing
+from takeback.messages.base import MOST_NAMED, Message, Nothing
 from takeback.messages.base import Request as RequestBody
 from takeback.messages.review import AcknowledgementRequest, Broadcast, BroadcastRequest
 
 Wanted = TypeVar("Wanted", bound=RequestBody)
-_NAMED = 100
 
 
 def router(
@@ -65,8 +64,8 @@ def router(
     def named(request: Request, what: str) -> list[str]:
         """The ids that the address names, as many as one question may."""
         ids = list(dict.fromkeys(request.query_params.getlist(what)))
-        if len(ids) > _NAMED:
-            raise invalid(f"Name at most {_NAMED} of {what} at a time.")
+        if len(ids) > MOST_NAMED:
+            raise invalid(f"Name at most {MOST_NAMED} of {what} at a time.")
         if not all(map(is_valid_id, ids)):
             raise invalid(f"One of {what} is no id.")
         return ids

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncpg
 
-from takeback.attempt import Attempt, key_conflict
-
-_KEPT = "7 days"
+from takeback.attempt import KEPT, Attempt, key_conflict
 
 
 class Idempotency:
-    """Keeps answers for 7 days."""
+    """Keeps answers for as long as a key stands for them."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
@@ -40,5 +38,5 @@ class Idempotency:
             )  # fmt: skip
 
     async def trim(self) -> None:
-        """Lets go of what is older than 7 days."""
-        await self._pool.execute(f"delete from idempotency where created_at < now() - interval '{_KEPT}'")  # noqa: S608  a constant
+        """Lets go of what is older."""
+        await self._pool.execute("delete from idempotency where created_at < now() - $1::interval", KEPT)

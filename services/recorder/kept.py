@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -11,11 +10,9 @@ import asyncpg
 from recorder.journal import Idempotency, Refused
 from recorder.journal.events_of import public_view
 from takeback import json
-from takeback.attempt import key_conflict
+from takeback.attempt import KEPT, key_conflict
 from takeback.errors import Problem
 
-_KEPT = timedelta(days=7)
-"""How long a key is kept; `append_v1.sql` says the same."""
 _SOME = 10_000
 Answered = dict[str, Any]
 
@@ -31,7 +28,7 @@ class KeptAnswers:
         row = await self._pool.fetchrow(
             "select entry, body_hash from idempotency where sub = $1 and path = $2 and key = $3"
             " and created_at > now() - $4::interval",
-            claim.sub, claim.path, claim.key, _KEPT,
+            claim.sub, claim.path, claim.key, KEPT,
         )  # fmt: skip
         return None if row is None else (row["entry"], row["body_hash"])
 
@@ -71,7 +68,7 @@ class KeptAnswers:
                 "insert into idempotency (sub, path, key, body_hash, entry) values ($1, $2, $3, $4, $5)"
                 " on conflict (sub, path, key) do update set body_hash = excluded.body_hash, entry = excluded.entry,"
                 " created_at = now() where idempotency.created_at <= now() - $6::interval",
-                claim.sub, claim.path, claim.key, claim.body_hash, id_, _KEPT,
+                claim.sub, claim.path, claim.key, claim.body_hash, id_, KEPT,
             )  # fmt: skip
 
     async def forget(self) -> int:
@@ -80,7 +77,7 @@ class KeptAnswers:
             "delete from idempotency where ctid = any(array("
             "select ctid from idempotency where created_at <= now() - $2::interval limit $1 for update skip locked))",
             _SOME,
-            _KEPT,
+            KEPT,
         )
         return int(done.rpartition(" ")[2])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from starlette.requests import Request
@@ -13,6 +14,8 @@ from takeback.auth import Caller
 from takeback.errors import Problem, invalid
 
 LONGEST_KEY = 255
+KEPT = timedelta(days=7)
+"""How long a key stands for what it made; the recorder's `append_v1.sql` says the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import httpx
 
 from takeback.errors import Problem, unavailable
 from takeback.ids import new_id
+from takeback.messages.base import MOST_NAMED
 
 Document = dict[str, Any]
 _SECONDS = 60.0
 _AT_ONCE = 8
-_NAMED = 100
 NOT_FOUND, UNAUTHENTICATED, UNAVAILABLE = 404, 401, 503
 Answer = TypeVar("Answer")
 
@@ -61,7 +61,7 @@ class Speaker:
         Empty while the notifier does not answer: what a page is about comes from elsewhere, and the deadline is said there.
         """
         wanted = list(dict.fromkeys(ids))
-        parts = [wanted[start : start + _NAMED] for start in range(0, len(wanted), _NAMED)]
+        parts = [wanted[start : start + MOST_NAMED] for start in range(0, len(wanted), MOST_NAMED)]
         try:
             pages = await asyncio.gather(*(self.get(f"/v1/campaigns/{campaign}/windows", entry=part) for part in parts))
         except Problem as problem:

@@ -13,6 +13,8 @@ from takeback.visible import unseen
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Text = Annotated[str, StringConstraints(max_length=2000)]
+MOST_NAMED = 100
+"""How many ids the address of one question may name."""
 
 
 def _seen(value: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from takeback.messages.base import Id, Instant, Message
+from takeback.messages.base import MOST_NAMED, Id, Instant, Message
 from takeback.messages.campaign import (
     AgentRequest,
     CalendarRequest,
@@ -256,9 +256,10 @@ DOORS: tuple[Door, ...] = (
     Door("notifier", "POST", _R + "/review/acknowledgement", "Say that you have seen it; people only",
          {201: Acknowledgement}, AcknowledgementRequest),
     Door("notifier", "GET", _C + "/reviews", "The runs that can still be taken back, by the earliest deadline",
-         {200: Page[QueuedReview]}, query={"run": "these runs alone, up to 100; may be repeated", **_CURSOR}),
+         {200: Page[QueuedReview]}, query={"run": f"these runs alone, up to {MOST_NAMED}; may be repeated", **_CURSOR}),
     Door("notifier", "GET", _C + "/windows", "When the windows of these entries close, and who is on duty before",
-         {200: Page[Deadline]}, query={"entry": "an entry, up to 100; repeated. What has no open window is left out"}),
+         {200: Page[Deadline]},
+         query={"entry": f"an entry, up to {MOST_NAMED}; repeated. What has no open window is left out"}),
     Door("notifier", "GET", _C + "/questions/calls", "How often a tool is called per model version", {200: Calls}),
     Door("notifier", "GET", _C + "/questions/reversals", "What share is taken back and why, and what never is",
          {200: Reversals}),
