@@ -11,7 +11,7 @@ MODEL = "scripted-1"
 
 
 class Worker:
-    """An agent at work in one run, for one *principal*. Its calls are one interaction until `next_turn`."""
+    """An agent at work in one run, for one *principal*. Its calls are one interaction."""
 
     def __init__(self, caller: Caller, campaign: str, principal: str, run: str) -> None:
         self.caller = caller
@@ -25,10 +25,6 @@ class Worker:
         """Open a run; the agent is whoever *caller* is."""
         run = await caller.open_run(campaign, caller.sub, model=MODEL, principal=principal)
         return cls(caller, campaign, principal, run)
-
-    def next_turn(self) -> None:
-        """What follows is another interaction."""
-        self.interaction = new_id("int")
 
     async def use(self, tool: str, *, corrects: str | None = None, **arguments: Any) -> Answer:
         """One call; its entry. Where a person is asked first, the entry still waits: see `Caller.settled`."""

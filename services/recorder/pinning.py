@@ -35,7 +35,6 @@ class PinnedOperation:
     exercised: bool
     can_observe: bool
     can_preview: bool
-    can_undo: bool
     changed: bool = False
     difference: str = ""
     definition: dict[str, Any] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from takeback.ids import new_id
 from takeback.messages.campaign import RunRequest
 
 RUN = """
-select q.n, r.id, r.campaign, r.agent, r.model, r.principal, r.opened_by, r.opened_by_kind, r.opened_at, r.closed_at,
+select q.n, r.id, r.campaign, r.agent, r.model, r.principal, r.opened_by, r.opened_at, r.closed_at,
        s.status, c.seq as campaign_version, m.role
 from unnest($1::integer[], $2::text[], $3::text[]) as q (n, run, sub)
 join runs r on r.id = q.run
@@ -42,7 +42,6 @@ class RunRow:
     model: str
     principal: str
     opened_by: str
-    opened_by_kind: str
     opened_at: Any
     closed_at: Any
     status: Literal["open", "paused", "closed"]

@@ -344,7 +344,6 @@ def _pinned(server: str, operation: Operation, described: Description, checked: 
         exercised=False,
         can_observe=described.observe_tool is not None,
         can_preview=can_preview(operation.name, described.preview_tool, checked),
-        can_undo=described.undo_tool is not None,
     )
 
 
@@ -366,7 +365,6 @@ def _read(row: asyncpg.Record, tools: dict[str, Any], checked: Checked | None) -
         exercised=row["exercised"],
         can_observe=tools["observeTool"] is not None,
         can_preview=can_preview(row["operation"], tools["previewTool"], checked),
-        can_undo=tools["undoTool"] is not None,
         definition=definition,
         manifest=checked if row["source"] == "manifest" else None,
     )

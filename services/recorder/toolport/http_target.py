@@ -14,6 +14,7 @@ import httpx2
 from recorder.toolport.port import NotSent, ToolRefused, clause
 
 _CONNECT_SECONDS: Final = 5.0
+_USUAL_PORT: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,36 +29,34 @@ class Target:
     @classmethod
     def of(cls, url: str) -> Target:
         """Raises `ToolRefused` for what is no plain http or https URL."""
-        try:
-            parsed = httpx.URL(url)
-        except (httpx.InvalidURL, ValueError) as error:
-            raise ToolRefused(f"{url} is no URL: {error}. Nothing was sent.") from error
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ToolRefused(f"{url} is no http or https URL. Nothing was sent.")
+        parsed = _parsed(url)
         if parsed.userinfo:
             raise ToolRefused("A URL names no user and no password; put them into headers as env:TAKEBACK_SECRET_….")
         if parsed.query or parsed.fragment:
             raise ToolRefused(f"{url} has a query or a fragment; those belong to the operations. Nothing was sent.")
-        port = parsed.port or (443 if parsed.scheme == "https" else 80)
-        return cls(parsed.scheme, parsed.host, port, parsed.path.rstrip("/"))
+        return cls(parsed.scheme, parsed.host, parsed.port or _USUAL_PORT[parsed.scheme], parsed.path.rstrip("/"))
 
     @property
     def origin(self) -> str:
         """Scheme, host and port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        usual = self.port == {"http": 80, "https": 443}[self.scheme]
-        return f"{self.scheme}://{host}" + ("" if usual else f":{self.port}")
+        return f"{self.scheme}://{host}" + ("" if self.port == _USUAL_PORT[self.scheme] else f":{self.port}")
 
 
 def origin_of(url: str) -> str:
     """Scheme, host and port of *url*. Raises `ToolRefused` for what is no http or https URL."""
+    parsed = _parsed(url)
+    return Target(parsed.scheme, parsed.host, parsed.port or _USUAL_PORT[parsed.scheme], "").origin
+
+
+def _parsed(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as error:
         raise ToolRefused(f"{url!r} is no URL: {error}. Nothing was sent.") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ToolRefused(f"{url!r} is no http or https URL. Nothing was sent.")
-    return Target(parsed.scheme, parsed.host, parsed.port or (443 if parsed.scheme == "https" else 80), "").origin
+    return parsed
 
 
 def check_url(url: str) -> None:
