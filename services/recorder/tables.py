@@ -1,7 +1,8 @@
 """The recorder's tables, as SQLAlchemy Core knows them. The migrations make them; a test holds the two against each other.
 
-`records`, `streams`, `entries`, `entry_resources`, `outbox`, `fences` are written by `journal/append_v1.sql` alone. In the
-transactions of `Journal.transaction` use the connection's own `execute`; elsewhere an engine of `takeback.database.engine`.
+`records`, `streams`, `entries`, `entry_resources`, `outbox`, `fences` are written by `journal/append_v1.sql` and
+`append_step_v1.sql` alone. In the transactions of `Journal.transaction` use the connection's own `execute`; elsewhere an
+engine of `takeback.database.engine`.
 """
 
 from __future__ import annotations

@@ -211,11 +211,8 @@ def environment() -> Environment:
 
 def _seen(anything: Any) -> Any:
     """What a template puts out, with nothing in it that hides or turns around what is beside it: names and values are
-    other people's text."""
-    is_text = isinstance(anything, str) and not isinstance(
-        anything, Markup
-    )  # a macro's output has gone by here in parts
-    return visible(anything) if is_text else anything
+    other people's text. What a macro put out is markup, and has gone by here in parts."""
+    return visible(anything) if isinstance(anything, str) and not isinstance(anything, Markup) else anything
 
 
 async def read_form(request: Request) -> dict[str, list[str]]:

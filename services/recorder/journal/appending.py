@@ -1,4 +1,4 @@
-"""Calling append_v1, and finding again what it wrote."""
+"""Calling append_v1, or append_step_v1 for a step alone, and finding again what they wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _APPEND_STEP = (
 async def call_append(
     connection: asyncpg.Connection, units: Sequence[tuple[Unit, Encoded]], seconds: float | None = None
 ) -> list[Appended | Refused]:
-    """One call of append_v1: an answer for each of *units* (with what `encode` made of them), in order.
+    """One append: an answer for each of *units* (with what `encode` made of them), in order.
 
     A call's step that is alone goes to append_step_v1. Raises asyncpg's errors, TimeoutError after *seconds*. Outside a
     transaction, the call is one commit.

@@ -2,7 +2,7 @@
 
 ``hash = sha256(previous hash ‖ header ‖ sha256(body))``. The header is the format version, campaign, stream, seq, id, type and
 database time, each as a 4-byte big-endian length and UTF-8 bytes. The body is hashed as it was stored, never serialized anew.
-`append_v1.sql` computes the same inside the database; a test holds the two together.
+`append_v1.sql` and `append_step_v1.sql` compute the same inside the database; tests hold them together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A unit as append_v1 takes it: pure. Whatever PostgreSQL could not keep is refused here, before it meets other units."""
+"""A unit as the database takes it: pure. Whatever PostgreSQL could not keep is refused here, before it meets other units."""
 
 from __future__ import annotations
 

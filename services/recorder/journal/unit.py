@@ -1,4 +1,4 @@
-"""A unit: what is written to the journal as one, or not at all. Pure; `append_v1.sql` is its other half."""
+"""A unit: what is written to the journal as one, or not at all. Pure; its other half is `append_v1.sql`."""
 
 from __future__ import annotations
 
