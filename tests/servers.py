@@ -81,6 +81,13 @@ class Backend(Protocol):
     def valkey(self, folder: Path) -> Server: ...
 
 
+class _ForgetfulNats(EmbeddedNats):
+    """An embedded one that can lose what it holds."""
+
+    def forget_streams(self) -> None:
+        shutil.rmtree(self.folder / "jetstream")
+
+
 class Processes:
     """Servers as child processes, from the wheels or PATH."""
 
@@ -88,7 +95,7 @@ class Processes:
         return EmbeddedPostgres(folder, settings=TEST_SETTINGS, trust=True)
 
     def nats(self, folder: Path) -> NatsServer:
-        return EmbeddedNats(folder)
+        return _ForgetfulNats(folder)
 
     def valkey(self, folder: Path) -> Server:
         return EmbeddedValkey(folder)

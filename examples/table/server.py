@@ -13,13 +13,6 @@ from examples.table.records import Records
 from takeback.toolserver import OperationError, PostgresStore, ToolServer
 from takeback.toolserver.record import Tx
 
-WRITE_TOOLS = (
-    "end_adventure", "start_combat", "modify_creature",
-    "advance_chapter", "activate_dungeon", "end_combat", "rest", "consume_resource", "damage_creature",
-    "advance_turn", "reveal_fog", "write_memory", "grant_item", "update_quest",
-    "move_token",
-)  # fmt: skip
-
 
 def game_server(pool: asyncpg.Pool[Any]) -> ToolServer:
     """The tool server on the game's database; *pool*'s search path is the schema `game`."""

@@ -8,7 +8,6 @@ from examples.demo.cast import GameCast, game_cast
 from examples.demo.stage import Stage
 from examples.table.example import AGENT, OWNER
 from examples.table.game import Game
-from examples.table.server import WRITE_TOOLS
 from takeback.ids import new_id
 from tests.story.scene import ADVENTURE, CALLS, SCENE
 
@@ -111,11 +110,11 @@ async def test_all_fifteen_tools_are_taken_back_through_the_recorder(stage: Stag
     before = await game.rows(ADVENTURE)
     narrator = await Narrator.begin(await stage.seat(AGENT, "agent"), campaign, OWNER)
     order = ["start_combat", "advance_turn", "end_combat"]
-    for tool in [*order, *(tool for tool in WRITE_TOOLS if tool not in order)]:
+    for tool in [*order, *(tool for tool in CALLS if tool not in order)]:
         entry = await narrator.use(f"table/{tool}", adventure=ADVENTURE, **CALLS[tool])
         assert entry["status"] == "committed", entry
     plan = await owner.plan(campaign, run=narrator.run)
-    assert len(plan["steps"]) == len(WRITE_TOOLS)
+    assert len(plan["steps"]) == len(CALLS) == 15
     assert not any(step["conflict"] for step in plan["steps"])
     done = await owner.decide_plan(plan, reason="a new evening")
     assert done["status"] == "completed", await owner.record(plan["id"])

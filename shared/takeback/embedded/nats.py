@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,12 +40,6 @@ class EmbeddedNats(EmbeddedServer):
     def tools_url(self) -> str:
         """For tool servers on the bus: serves `tools.>`."""
         return self._url_of("tools")
-
-    def forget_streams(self) -> None:
-        """Delete all JetStream data. Only while it is stopped: RuntimeError otherwise."""
-        if self.running:
-            raise RuntimeError("stop the server before its data is deleted")
-        shutil.rmtree(self.folder / "jetstream", ignore_errors=True)
 
     async def _start_on(self, port: int) -> None:
         self._config.touch(mode=0o600)
