@@ -59,6 +59,7 @@ def build(pool: asyncpg.Pool) -> ToolServer:
             "update deals set stage = $2, title = coalesce($3, title) where id = $1", deal_id, stage, title
         )
         call.broadcast({"type": "deal_updated", "dealId": deal_id})
+        call.may_change_later("weight")
         return {"dealId": deal_id, "stage": stage}
 
     @server.operation(record=deal, window="P1D")

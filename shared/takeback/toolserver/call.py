@@ -30,5 +30,5 @@ class Call:
         self.side_effects.append(text)
 
     def may_change_later(self, field_name: str) -> None:
-        """Declare that the field changes by itself, so that a preview may differ from the receipt in it (P7)."""
+        """Declare that the field changes by itself: neither a preview nor an undo is held to it (P7)."""
         self.may_change.append(field_name)

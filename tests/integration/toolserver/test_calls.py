@@ -15,12 +15,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_a_call_answers_with_its_effect_field_by_field_and_a_token_until_its_window_ends(crm: Crm) -> None:
-    """J8."""
+    """J8; P7: and with what may be otherwise later."""
     declared = await crm.done("update_deal", "e1", dealId="D-881", stage="lost")
     effect, undo = declared["effect"], declared["undo"]
     assert effect["resource"] == DEAL
     assert effect["changes"] == [{"field": "stage", "old": "won", "new": "lost"}]
     assert effect["before"]["fields"]["stage"] == "won"
+    assert effect["mayChange"] == ["weight"]
     assert effect["before"]["version"] != effect["version"] == undo["ifVersion"]
     assert undo["kind"] == "compensate"
     assert undo["sideEffects"] == ["the owner is told"]
