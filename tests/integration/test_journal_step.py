@@ -41,7 +41,14 @@ def plain_steps(run: str) -> list[Unit]:
         step("committed", "e5", key=None, published=True),
         step("committed", "e6", key=None, expect=["pending"]),  # it was never made
         step("pending", "e7", run=f"{run}.nowhere"),
+        misnamed(step("committed", "e8", key=None)),
     ]
+
+
+def misnamed(unit: Unit) -> Unit:
+    """*unit* with a record that names another campaign than its run's: the run's is what counts."""
+    (record,) = unit.records
+    return unit._replace(records=[record._replace(campaign="cmp_other")])
 
 
 @pytest.mark.parametrize("state", ["paused", "closed"])
@@ -53,7 +60,7 @@ async def test_a_step_alone_is_written_as_the_same_step_among_others(postgres_ur
         told = Unit([NewRecord(campaign, campaign, new_id("rec"), "told", b"{}")])
         held = told._replace(holds=Holds(campaign, taken=["crm://held"], owner="pln_1"))
         stopped = Unit([NewRecord(run, campaign, new_id("rec"), f"run.{state}", b"{}")])
-        late = change("pending", entry=f"{run}.e8", run=run, campaign=campaign, stream_open=True)
+        late = change("pending", entry=f"{run}.e9", run=run, campaign=campaign, stream_open=True)
         seen: list[object] = []
         for unit in (opened(run, campaign), opened(campaign, campaign), held, *plain_steps(run), stopped, late):
             encoded = encode(unit)
@@ -73,12 +80,12 @@ async def test_a_step_alone_is_written_as_the_same_step_among_others(postgres_ur
     async def rows(pool: asyncpg.Pool, run: str) -> list[str]:
         kept: list[str] = []
         for table, columns in {
-            "entries": "id, status, serial_key, write, view_seq, label, lease_until is null, concluded_at is null",
+            "entries": "id, campaign, status, serial_key, write, view_seq, label, lease_until is null, concluded_at is null",
             "streams": "stream, status, seq, published_seq, labels, published_hash is null, published_at <= at",
-            "entry_resources": "entry, resource, role, version",
+            "entry_resources": "entry, resource, role, campaign, version",
             "fences": "serial_key, value",
             "outbox": "stream, seq",
-            "records": "stream, seq, type, entry, label, after, published",
+            "records": "stream, seq, campaign, type, entry, label, after, published",
         }.items():
             first = columns.split(",")[0]
             found = await pool.fetch(f"select {columns} from {table} where {first} like $1 order by 1, 2", f"{run}%")
@@ -93,3 +100,11 @@ async def test_a_step_alone_is_written_as_the_same_step_among_others(postgres_ur
         assert await play(connection, alone, []) == await play(connection, among, bystanders)
         assert await rows(pool, alone) == await rows(pool, among)
         assert [str(difference) async for difference in fsck(pool)] == []
+
+
+def test_a_step_that_uses_a_record_of_another_campaign_is_no_plain_one() -> None:
+    """J2: append_step_v1 knows one campaign."""
+    unit = change("committed", entry="ent_1", run="run_1", campaign="cmp_1")
+    assert step_arguments(unit, encode(unit)) is not None
+    elsewhere = unit._replace(resources=[use._replace(campaign="cmp_2") for use in unit.resources])
+    assert step_arguments(elsewhere, encode(elsewhere)) is None

@@ -15,11 +15,12 @@ returns table (unit integer, refused text, detail text, fence bigint, stream tex
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    now_at timestamptz; run_status text; labels integer; published_seq bigint; was text; writer text; held text;
+    now_at timestamptz; run_campaign text; run_status text; labels integer; published_seq bigint;
+    was text; writer text; held text;
 begin
     perform pg_advisory_xact_lock(number) from unnest(locks) as number;
-    select s.status, s.seq + 1, s.hash, s.published_seq, s.labels, greatest(s.at, clock_timestamp())
-        into run_status, seq, previous_hash, published_seq, labels, now_at
+    select s.campaign, s.status, s.seq + 1, s.hash, s.published_seq, s.labels, greatest(s.at, clock_timestamp())
+        into run_campaign, run_status, seq, previous_hash, published_seq, labels, now_at
         from streams as s where s.stream = its_stream for update;
 
     -- Everything is locked: from here on nobody else changes what is read.
@@ -61,7 +62,7 @@ begin
     label := case when expected is null then labels + 1 end;
     after := case when is_published then published_seq end;
     hash := sha256(previous_hash || int4send(1) || convert_to('1', 'UTF8')
-        || int4send(octet_length(its_campaign)) || convert_to(its_campaign, 'UTF8')
+        || int4send(octet_length(run_campaign)) || convert_to(run_campaign, 'UTF8')
         || int4send(octet_length(its_stream)) || convert_to(its_stream, 'UTF8')
         || int4send(octet_length(seq::text)) || convert_to(seq::text, 'UTF8')
         || int4send(octet_length(its_record)) || convert_to(its_record, 'UTF8')
@@ -69,7 +70,7 @@ begin
         || int4send(27) || convert_to(to_char(now_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'UTF8')
         || sha256(its_body));
     insert into records (stream, seq, id, campaign, type, at, previous_hash, hash, body, entry, label, after, published)
-        values (its_stream, seq, its_record, its_campaign, its_type, now_at, previous_hash, hash, its_body, its_id, label, after,
+        values (its_stream, seq, its_record, run_campaign, its_type, now_at, previous_hash, hash, its_body, its_id, label, after,
                 is_published);
     update streams as s set
         seq = append_step_v1.seq, hash = append_step_v1.hash, at = now_at, labels = coalesce(label, s.labels),

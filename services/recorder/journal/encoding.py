@@ -63,7 +63,7 @@ def step_arguments(unit: Unit, encoded: Encoded) -> tuple[Any, ...] | None:
         or change.reverts is not None
         or not record.type.startswith("entry.")
         or record.stream != change.run
-        or any(use.entry != change.id for use in unit.resources)
+        or any((use.entry, use.campaign) != (change.id, change.campaign) for use in unit.resources)
         or (holds is not None and (holds.owner is not None or holds.taken or holds.released))
     ):
         return None
@@ -71,7 +71,7 @@ def step_arguments(unit: Unit, encoded: Encoded) -> tuple[Any, ...] | None:
     return (
         sorted(encoded.locks),
         record.stream,
-        record.campaign,
+        change.campaign,
         record.id,
         record.type,
         record.body,
