@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from urllib.parse import quote
 
 import pytest
-import pytest_asyncio
 
 from recorder.kept import KeptAnswers
-from tests.integration.calls_lab import Campaign, Lab, shared_lab
-from tests.servers import Backend, Databases, Server
+from tests.integration.calls_lab import Campaign, Lab
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def lab(
-    servers: Backend, migrated_databases: Databases, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Lab]:
-    async with shared_lab(servers, migrated_databases, valkey_server.url, tmp_path_factory.mktemp("calls")) as lab:
-        yield lab
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def campaign(lab: Lab) -> Campaign:
-    return await lab.campaign(await lab.deals())
 
 
 async def test_a_call_is_recorded_before_and_after_it_ran_with_what_it_did(campaign: Campaign) -> None:
@@ -63,87 +46,6 @@ async def test_a_declared_read_is_one_record_that_names_what_it_used(campaign: C
     assert await campaign.record_types() == ["run.opened", "entry.committed"]
 
 
-async def test_an_annotation_hint_makes_no_read(campaign: Campaign) -> None:
-    """P1, J9: what is not declared is unknown, and is asked before it runs."""
-    answered = await campaign.call("hinted_read", {"dealId": "d1"})
-    assert answered.status_code == 202
-    assert answered.json()["entry"]["kind"] == "call"
-    assert campaign.deals.effects == 0
-
-
-@pytest.mark.parametrize("operation", ["send_mail", "mystery", "click", "unversioned"])
-async def test_what_cannot_surely_be_taken_back_is_asked_first(campaign: Campaign, operation: str) -> None:
-    """P1, P2, J9, J10, P10: none, unknown, through a user interface, without a version; the agent hears no rule."""
-    arguments = {"to": "x@example.org"} if operation == "send_mail" else {"dealId": "d1"}
-    answered = await campaign.call(operation, arguments)
-    assert answered.status_code == 202, answered.text
-    assert answered.json()["why"] == "A person has to agree before this call is made."
-    assert answered.json()["approval"]["status"] == "pending"
-    assert campaign.deals.effects == 0
-
-
-async def test_policy_overrides_decide_for_later_calls_only(campaign: Campaign) -> None:
-    """J9, P1: an override lifts later calls; the entry from before stays as it was."""
-    before = (await campaign.call("mystery", {"dealId": "d1"})).json()["entry"]
-    await campaign.policy(operations={"deals/mystery": "allow", "deals/set_stage": "deny"})
-    assert (await campaign.call("mystery", {"dealId": "d1"})).status_code == 200
-    assert (await campaign.entry(before["id"]))["status"] == "awaiting_approval"
-    denied = await campaign.set_stage("won")
-    assert (denied.status_code, denied.json()["title"]) == (403, "denied")
-    assert "policy" not in denied.json()["detail"]
-    assert (await campaign.entry(denied.json()["entry"]["id"]))["status"] == "denied"
-    assert campaign.deals.effects == 1
-
-
-async def test_a_window_shorter_than_the_policy_wants_is_asked(campaign: Campaign) -> None:
-    """P3."""
-    assert (await campaign.call("brief", {"dealId": "d1"})).status_code == 200
-    await campaign.policy(minWindowSeconds=3600)
-    assert (await campaign.call("brief", {"dealId": "d1"})).status_code == 202
-
-
-async def test_caps_on_money_are_refused_while_nothing_holds_calls_to_them(campaign: Campaign) -> None:
-    """P5 is to come: a cap that is kept and not held to would be trusted."""
-    base, client = f"/v1/campaigns/{campaign.id}", campaign.lab.client
-    policy = await client("PUT", f"{base}/policy", {"money": {"currency": "EUR", "perRun": "100"}})
-    wanted = {"agent": "bot", "model": "m1", "principal": "pete", "moneyCap": "10"}
-    run = await client("POST", f"{base}/runs", wanted, sub="bot", kind="agent")
-    for refused in (policy, run):
-        assert (refused.status_code, refused.json()["type"].rsplit("/", 1)[-1]) == (422, "no-caps")
-
-
-async def test_settings_beyond_all_bounds_are_refused_and_nothing_is_kept_of_them(campaign: Campaign) -> None:
-    """P3, P5, N3: with a word for what is too much."""
-    base, client = f"/v1/campaigns/{campaign.id}", campaign.lab.client
-    before = (await client("GET", f"{base}/policy")).json()
-    reminders = {"leadSeconds": 10**12, "escalateAfterSeconds": 60, "escalateTo": "pete"}
-    for wrong in ({"reminders": reminders}, {"money": {"currency": "EUR", "period": "soon"}}):
-        refused = await client("PUT", f"{base}/policy", wrong)
-        assert (refused.status_code, refused.json()["type"].rsplit("/", 1)[-1]) == (422, "invalid")
-        assert "Nothing was changed" in refused.json()["detail"]
-    assert (await client("GET", f"{base}/policy")).json() == before
-
-
-async def test_a_name_that_hides_something_is_refused_wherever_it_is_given(campaign: Campaign) -> None:
-    """G7, U2: nobody becomes a member, an agent or a run's principal under a name that looks like another."""
-    base, client, name = f"/v1/campaigns/{campaign.id}", campaign.lab.client, "pete\u202e"
-    run = {"agent": "bot", "model": "m1", "principal": "pete"}
-    for method, path, body in (
-        ("PUT", f"{base}/members/{quote(name)}", {"role": "member"}),
-        ("PUT", f"{base}/agents/{quote(name)}", {"memory": "no"}),
-        ("POST", f"{base}/runs", {**run, "model": name}),
-        ("POST", "/v1/campaigns", {"name": name}),
-    ):
-        refused = await client(method, path, body)
-        assert (refused.status_code, "U+202E" in refused.text) == (422, True), refused.text
-
-
-async def test_an_operation_is_asked_until_its_undo_was_exercised(campaign: Campaign) -> None:
-    """P4."""
-    await campaign.policy(requireExercised=True)
-    assert (await campaign.set_stage("won")).status_code == 202
-
-
 async def test_an_error_of_the_tool_is_a_failed_entry_that_the_caller_gets(campaign: Campaign) -> None:
     """J2."""
     campaign.deals.behave("set_stage", "error")
@@ -160,23 +62,6 @@ async def test_an_effect_that_the_tool_does_not_tell_is_built_from_before_and_af
     entry = (await campaign.call("quiet", {"dealId": "d1", "stage": "won"})).json()["entry"]
     assert entry["effect"]["changes"] == [{"field": "stage", "old": "new", "new": "won"}]
     assert (entry["effect"]["version"], entry["undo"]["ifVersion"]) == ("v2", "v2")
-
-
-@pytest.mark.parametrize(("rule", "status"), [(None, 202), ("proceed", 200), ("deny", 403)])
-async def test_a_snapshot_that_cannot_be_read_is_for_policy_to_decide(
-    campaign: Campaign, rule: str | None, status: int
-) -> None:
-    """J4: it asks by default; where it goes on, the entry says why it has no undo."""
-    campaign.deals.readable = False
-    if rule is not None:
-        await campaign.policy(onSnapshotFailure=rule)
-    answered = await campaign.call("quiet", {"dealId": "d1", "stage": "won"})
-    assert answered.status_code == status, answered.text
-    entry = await campaign.entry(answered.json()["entry"]["id"])
-    assert entry["snapshot"] is None if rule == "deny" else "failure" in entry["snapshot"]
-    if rule == "proceed":
-        assert entry["undo"]["kind"] == "unknown"
-        assert "could not be read" in entry["undo"]["why"]
 
 
 async def test_a_server_that_carries_the_state_before_is_not_asked_for_it(campaign: Campaign) -> None:
@@ -310,67 +195,6 @@ async def test_a_caller_that_leaves_does_not_take_the_outcome_with_it(campaign: 
     assert (await campaign.status_is(entry["id"], "committed"))["effect"]["version"] == "v1"
 
 
-async def test_a_paused_run_and_a_closed_one_take_no_calls(campaign: Campaign) -> None:
-    run = f"/v1/runs/{campaign.run}"
-    await campaign.lab.client.ok("POST", f"{run}/pause")
-    assert (await campaign.set_stage("won")).json()["title"] == "run paused"
-    await campaign.lab.client.ok("POST", f"{run}/resume")
-    assert (await campaign.set_stage("won")).status_code == 200
-    await campaign.lab.client.ok("POST", f"{run}/close")
-    refused = await campaign.set_stage("won")
-    assert (refused.status_code, refused.json()["title"]) == (409, "run closed")
-    assert campaign.deals.effects == 1
-
-
-async def test_an_agent_calls_only_in_its_own_runs_with_its_own_operations_for_its_own_principals(
-    campaign: Campaign,
-) -> None:
-    """P10, G7: 403 and a security log entry; a stranger gets the 404 of what does not exist."""
-    await campaign.owner("PUT", "agents/other", {"memory": "no"})
-    assert (await campaign.set_stage("won", sub="other")).status_code == 403
-    await campaign.owner(
-        "PUT", "agents/bot", {"memory": "no", "operations": ["deals/read_deal"], "principals": ["pete"]}
-    )
-    assert (await campaign.set_stage("won")).json()["title"] == "not authorised"
-    assert (await campaign.call("read_deal", {"dealId": "d1"}, principal="paula")).status_code == 403
-    assert (await campaign.call("read_deal", {"dealId": "d1"})).status_code == 200
-    logged = await campaign.owner("GET", "security-log")
-    assert [item["what"] for item in logged["items"]] == [
-        "call for this principal",
-        "use this operation",
-        "call in this run",
-    ]
-    stranger = await campaign.set_stage("won", sub="nobody")
-    nothing = await campaign.set_stage("won", run="run_none", sub="nobody")
-    assert (stranger.status_code, stranger.content) == (404, nothing.content)
-
-
-async def test_arguments_that_the_schema_does_not_take_are_refused_by_name(campaign: Campaign) -> None:
-    refused = await campaign.call("set_stage", {"dealId": 7})
-    assert refused.status_code == 422
-    assert {"dealId", ""} >= {item["field"] for item in refused.json()["errors"]}
-    assert await campaign.entries() == []
-
-
-async def test_an_interaction_belongs_to_the_run_that_named_it_first(campaign: Campaign) -> None:
-    assert (await campaign.set_stage("won", interaction="turn-9")).status_code == 200
-    other = await campaign.open_run()
-    refused = await campaign.set_stage("lost", run=other, interaction="turn-9")
-    assert (refused.status_code, refused.json()["title"]) == (409, "interaction taken")
-    assert campaign.deals.effects == 1
-
-
-async def test_a_changed_definition_is_asked(campaign: Campaign) -> None:
-    """J15: the pin that the owner saw no longer holds."""
-    assert (await campaign.set_stage("won")).status_code == 200
-    campaign.deals.redeclare("set_stage", tier="low")
-
-    async def asked() -> bool:
-        return (await campaign.set_stage("won")).status_code == 202
-
-    await eventually(asked)
-
-
 async def test_a_preview_holds_until_its_record_moves(campaign: Campaign) -> None:
     """P7."""
     campaign.deals.put("d1", stage="new")
@@ -408,79 +232,6 @@ async def test_host_links_are_kept_and_broken_ones_named(campaign: Campaign) -> 
     assert second.json()["entry"]["unresolved"][0]["field"] == "dependsOn[1]"
     rows = await campaign.lab.sql("select view from recorder.entries where id = $1", second.json()["entry"]["id"])
     assert first["id"].encode() in rows[0]["view"]
-
-
-_CALL = b'{"server":"deals","operation":"set_stage","arguments":%s}'
-HOSTILE = {
-    "ten megabytes": (b'{"server": "' + b"a" * 10_000_000 + b'"}', 413),
-    "nested deep": (_CALL % (b'{"a":' * 100_000 + b"1" + b"}" * 100_000), 400),
-    "nul": (_CALL % rb'{"dealId":"\u0000","stage":"x"}', 400),
-    "half a surrogate": (_CALL % rb'{"dealId":"\ud800","stage":"x"}', 400),
-    "nan": (_CALL % b'{"dealId":"a","stage":NaN}', 400),
-    "a key twice": (_CALL % b'{"dealId":"a","dealId":"b","stage":"x"}', 400),
-    "a huge integer": (_CALL % (b'{"dealId":' + b"9" * 400 + b"}"), 400),
-    "no object": (b"[1,2]", 422),
-    "an unknown member": (b'{"server":"deals","operation":"set_stage","force":true}', 422),
-    "a hostile interaction": (b'{"server":"deals","operation":"set_stage","interaction":"a.>"}', 422),
-}
-
-
-@pytest.mark.parametrize("what", HOSTILE)
-async def test_hostile_input_is_refused_and_nothing_is_written(campaign: Campaign, what: str) -> None:
-    body, status = HOSTILE[what]
-    answered = await campaign.lab.client("POST", f"/v1/runs/{campaign.run}/calls", body, sub="bot", kind="agent")
-    assert answered.status_code in range(400, 500)
-    assert answered.status_code == status, answered.text
-    assert await campaign.record_types() == ["run.opened"]
-    assert campaign.deals.calls == []
-
-
-@pytest.mark.parametrize("run", ["..%2f..", "a%00b", "a.b", "*", "x" * 65, "%F0%9F%92%A9"])
-async def test_hostile_ids_are_the_same_404(campaign: Campaign, run: str) -> None:
-    answered = await campaign.lab.client(
-        "POST", f"/v1/runs/{run}/calls", {"server": "deals", "operation": "x"}, sub="bot", kind="agent"
-    )
-    assert answered.status_code == 404
-
-
-async def test_a_call_asks_when_nobody_who_may_take_it_back_is_on_duty_in_time(campaign: Campaign) -> None:
-    """P3: the principal's calendar, else an approver's or an owner's; a member without authority does not count."""
-    campaign.deals.put("d1", stage="new")
-    weekly = {day: [["00:00", "24:00"]] for day in ("mon", "tue", "wed", "thu", "fri", "sat", "sun")}
-    never = {"zone": "Europe/Berlin", "weekly": {}}
-    always = {"zone": "Europe/Berlin", "weekly": weekly}
-    assert (await campaign.set_stage("a")).status_code == 200  # nobody has said when they are on duty
-    await campaign.owner("PUT", "calendars/pete", never)
-    asked = await campaign.set_stage("b")
-    assert asked.status_code == 202, asked.text
-    await campaign.owner("PUT", "calendars/paula", always)
-    assert (await campaign.set_stage("b")).status_code == 202
-    await campaign.owner("PUT", "calendars/approver", always)
-    assert (await campaign.set_stage("c")).status_code == 200
-    away = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:t\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTART;VALUE=DATE:20000101\r\n"
-    away += "DTEND;VALUE=DATE:21000101\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
-    await campaign.owner("PUT", "calendars/approver", {**always, "absences": away})
-    assert (await campaign.set_stage("d")).status_code == 202
-
-
-async def test_a_calendar_that_cannot_be_used_is_refused_and_says_where(campaign: Campaign) -> None:
-    """P3: nothing is written."""
-    good = {"zone": "Europe/Berlin", "weekly": {"mon": [["09:00", "17:00"]]}, "holidays": "DE-BY"}
-    for wrong, where in (
-        ({"zone": "Europe/Nowhere"}, "zone"),
-        ({"weekly": {"mon": [["9", "17:00"]]}}, "weekly.mon"),
-        ({"holidays": "XX"}, "holidays"),
-        ({"absences": "file:///etc/passwd"}, "absences"),
-        ({"absences": "BEGIN:VCALENDAR"}, "absences"),
-    ):
-        refused = await campaign.lab.client(
-            "PUT", f"/v1/campaigns/{campaign.id}/calendars/pete", good | wrong, sub="pete"
-        )
-        assert refused.status_code == 422, refused.text
-        assert refused.json()["detail"].startswith(where)
-    assert (await campaign.lab.client.ok("PUT", f"/v1/campaigns/{campaign.id}/calendars/pete", good, sub="pete"))[
-        "zone"
-    ]
 
 
 async def test_the_same_key_opens_one_campaign_and_one_run(lab: Lab) -> None:

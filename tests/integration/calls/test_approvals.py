@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tests.integration.calls_lab import Campaign, Lab, shared_lab
+from tests.integration.calls_lab import Campaign, Lab
 from tests.recorder_lab import recorder_lab
-from tests.servers import Backend, Databases, Server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def lab(
-    servers: Backend, migrated_databases: Databases, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Lab]:
-    folder: Path = tmp_path_factory.mktemp("approvals")
-    async with shared_lab(servers, migrated_databases, valkey_server.url, folder) as lab:
-        yield lab
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -9,11 +9,9 @@ import httpx
 import pytest
 
 from tests.integration.calls_lab import Campaign
-from tests.integration.test_calls import campaign, lab
 from tests.recorder_lab import Client, recorder_lab
 from tests.servers_lab import deals
 
-__all__ = ["campaign", "lab"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
