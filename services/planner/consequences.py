@@ -32,19 +32,30 @@ def consequences(
     for step in steps:
         if step.entry.status == "reverted":
             continue
-        left_out = [_stays(step), *_stands_on_nothing(step, because[step.id], names), *_meets_it(waiting.get(step.id))]
+        left_out = [
+            _stays(step, outlooks[step.id]),
+            *_stands_on_nothing(step, because[step.id], names),
+            *_meets_it(waiting.get(step.id)),
+        ]
         blocked = _blocked(step, because[step.id], broken, names)
         overridden = _lost(step, outlooks[step.id], others) + _picked(step, outlooks[step.id])
         found.append(Consequence(entry=step.id, if_left_out=left_out + blocked, if_overridden=overridden))
     return found
 
 
-def _stays(step: Fact) -> str:
+def _stays(step: Fact, outlook: Outlook) -> str:
     effect = next((effect for effect in step.effects if effect.changes), None)
     if effect is None:
         return f"What {step.name} did stays as it is."
-    kept = ", ".join(f"{change.field} = {_shown(change.new)}" for change in effect.changes)
-    return f"{effect.resource or 'The record'} keeps what {step.name} wrote: {kept}."
+    record = effect.resource or "The record"
+    since = {field.field: field.now for field in outlook.conflict.fields} if outlook.conflict is not None else {}
+    kept = ", ".join(f"{one.field} = {_shown(one.new)}" for one in effect.changes if one.field not in since)
+    now = ", ".join(f"{name} = {_shown(value)}" for name, value in since.items())
+    if not now:
+        return f"{record} keeps what {step.name} wrote: {kept}."
+    if not kept:
+        return f"{record} stays as it was changed since: {now}."
+    return f"{record} keeps what {step.name} wrote: {kept}; and what was changed since: {now}."
 
 
 def _stands_on_nothing(step: Fact, because: Sequence[Because], names: Mapping[str, str]) -> list[str]:

@@ -130,6 +130,13 @@ def test_what_somebody_else_changed_is_a_conflict_field_by_field() -> None:
     assert plan.consequences[0].if_overridden == [
         'stage: "lost", set by somebody outside the journal, is lost; "open" is put back over it.'
     ]
+    assert plan.consequences[0].if_left_out == [
+        'crm://deal/1 keeps what e1 (crm/set) wrote: amount = 2; and what was changed since: stage = "lost".'
+    ]
+    everything = planned([one], [one.id], observed=moved({"stage": "lost", "amount": 7}))
+    assert everything.consequences[0].if_left_out == [
+        'crm://deal/1 stays as it was changed since: stage = "lost", amount = 7.'
+    ]
 
 
 def test_a_record_changed_in_other_fields_only_is_still_a_conflict() -> None:
