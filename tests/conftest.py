@@ -83,6 +83,22 @@ def empty_postgres_url(databases: Databases) -> Iterator[str]:
     databases.drop(url)
 
 
+@pytest.fixture(scope="module")
+def shared_database(migrated_databases: Databases) -> Iterator[str]:
+    """The URL of a database that the tests of a file share, all services' migrations applied."""
+    url = migrated_databases.create()
+    yield url
+    migrated_databases.drop(url)
+
+
+@pytest.fixture(scope="module")
+def empty_shared_database(databases: Databases) -> Iterator[str]:
+    """The URL of a database that the tests of a file share, with nothing in it at first."""
+    url = databases.create(empty=True)
+    yield url
+    databases.drop(url)
+
+
 @pytest.fixture
 def nats_server(servers: Backend, tmp_path: Path) -> Iterator[NatsServer]:
     """A nats-server with JetStream of this test's own; may be stopped, killed, emptied and started again."""

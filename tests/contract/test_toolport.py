@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, open_port
 from takeback.extension import RequestMeta, UndoRequest
 from tests.crm_server import EMPTY, ROWS, SCHEMA, build
-from tests.servers import Backend, Databases
+from tests.servers import Backend
 from tests.serving import served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,16 +33,9 @@ async def http(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
         yield f"{url}/mcp"
 
 
-@pytest.fixture(scope="module")
-def database(databases: Databases) -> Iterator[str]:
-    url = databases.create(empty=True)
-    yield url
-    databases.drop(url)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_pool(database: str) -> AsyncIterator[asyncpg.Pool]:
-    async with asyncpg.create_pool(database, min_size=1, max_size=12) as pool:
+async def shared_pool(empty_shared_database: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(empty_shared_database, min_size=1, max_size=12) as pool:
         await pool.execute(SCHEMA)
         await build(pool).prepare()
         yield pool
@@ -60,7 +53,7 @@ async def bus(servers: Backend, tmp_path_factory: pytest.TempPathFactory) -> Asy
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["mcp over http", "mcp over stdio", "nats"])
 async def config(
-    request: pytest.FixtureRequest, shared_pool: asyncpg.Pool, database: str, bus: Nats
+    request: pytest.FixtureRequest, shared_pool: asyncpg.Pool, empty_shared_database: str, bus: Nats
 ) -> AsyncIterator[dict[str, Any]]:
     """How the server is reached; it serves all tests of one transport."""
     match request.param:
@@ -68,7 +61,7 @@ async def config(
             async with http(build(shared_pool).http_app(secret=SECRET)) as url:
                 yield {"transport": "mcp", "url": url, "headers": {"Authorization": "Bearer env:TAKEBACK_SECRET_CRM"}}
         case "mcp over stdio":
-            env = {"CRM_DATABASE": database}
+            env = {"CRM_DATABASE": empty_shared_database}
             yield {"transport": "mcp", "command": sys.executable, "args": ["-m", "tests.crm_server"], "env": env}
         case _:
             service = await build(shared_pool).serve_nats(bus, "tools.crm")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -10,7 +10,7 @@ import pytest_asyncio
 from takeback.errors import Problem
 from takeback.messages.campaign import HttpServer
 from tests.integration.manifest_lab import ManifestLab, manifest_lab
-from tests.servers import Backend, Databases, Server
+from tests.servers import Backend, Server
 from tests.servers_lab.wiki import MANIFEST, Wiki, wiki_app
 from tests.serving import served
 
@@ -19,16 +19,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SECRET = "Bearer s3cret"
 
 
-@pytest.fixture(scope="module")
-def database(migrated_databases: Databases) -> Iterator[str]:
-    url = migrated_databases.create()
-    yield url
-    migrated_databases.drop(url)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(
-    database: str, servers: Backend, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
+    shared_database: str, servers: Backend, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[ManifestLab, Wiki, str]]:
     wiki = Wiki()
     async with served(wiki_app(wiki)) as url:
@@ -40,7 +33,7 @@ async def running(
         )
         folder = tmp_path_factory.mktemp("http")
         async with manifest_lab(
-            database,
+            shared_database,
             servers,
             valkey_server,
             folder,

@@ -1,7 +1,7 @@
 """The SDK before a system that is not its own database: what was done there cannot be rolled back, and is not done twice."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -10,7 +10,6 @@ import pytest_asyncio
 
 from takeback.extension import EXTENSION
 from takeback.toolserver import Call, InDoubt, OperationError, PostgresStore, ToolServer
-from tests.servers import Databases
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -105,16 +104,9 @@ class Clerk:
         return await self.server.undo(request | more)
 
 
-@pytest.fixture(scope="module")
-def database(databases: Databases) -> Iterator[str]:
-    url = databases.create(empty=True)
-    yield url
-    databases.drop(url)
-
-
 @pytest_asyncio.fixture(loop_scope="module")
-async def clerk(database: str) -> AsyncIterator[Clerk]:
-    async with asyncpg.create_pool(database, min_size=1, max_size=6) as pool:
+async def clerk(empty_shared_database: str) -> AsyncIterator[Clerk]:
+    async with asyncpg.create_pool(empty_shared_database, min_size=1, max_size=6) as pool:
         shelf = Shelf()
         server = build(shelf, pool)
         await server.prepare()

@@ -1,6 +1,6 @@
 """Any order of calls, a person's edits, undos, redos and overrides: the SDK against a model of a few lines."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from takeback.extension import EXTENSION
 from takeback.toolserver import ToolServer
 from tests.crm_server import EMPTY, ROWS, SCHEMA, build
-from tests.servers import Databases
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -41,16 +40,9 @@ class Taken:
             line = line.parent  # type: ignore[assignment]
 
 
-@pytest.fixture(scope="module")
-def database(databases: Databases) -> Iterator[str]:
-    url = databases.create(empty=True)
-    yield url
-    databases.drop(url)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pool(database: str) -> AsyncIterator[asyncpg.Pool]:
-    async with asyncpg.create_pool(database, min_size=1, max_size=4) as pool:
+async def pool(empty_shared_database: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(empty_shared_database, min_size=1, max_size=4) as pool:
         await pool.execute(SCHEMA)
         await build(pool).prepare()
         yield pool

@@ -1,6 +1,6 @@
 """E4, J15, P2: an agent works a wiki that nobody here wrote, in a real browser, and it is taken back in the same browser."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,6 @@ from examples.client import Answer, Caller, Refused
 from examples.hosting import serving
 from takeback.example import Installation
 from takeback.ids import new_id
-from tests.servers import Databases
 from tests.wiki_lab import Glass, Teammate
 
 
@@ -78,16 +77,9 @@ class Office:
         return dict(receipt)
 
 
-@pytest.fixture(scope="module")
-def database(databases: Databases) -> Iterator[str]:
-    url = databases.create(empty=True)
-    yield url
-    databases.drop(url)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def wiki_office(
-    installation: Installation, database: str, tmp_path_factory: pytest.TempPathFactory
+    installation: Installation, empty_shared_database: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Office]:
     async with AsyncExitStack() as open_:
         folder = tmp_path_factory.mktemp("wiki")
@@ -96,7 +88,7 @@ async def wiki_office(
         open_.push_async_callback(glass.aclose)
         [shown] = await open_.enter_async_context(serving(glass.app))
         wiki = await open_.enter_async_context(chromium.browsing(shown, "Scribe", "scribe@acme.example", PATIENCE_MS))
-        pool = await open_.enter_async_context(asyncpg.create_pool(database, min_size=1, max_size=6))
+        pool = await open_.enter_async_context(asyncpg.create_pool(empty_shared_database, min_size=1, max_size=6))
         [tools] = await open_.enter_async_context(serving(wiki_server(wiki, pool).http_app(secret=None)))
         owner = await open_.enter_async_context(
             Caller(installation.urls.http, OWNER, installation.token(OWNER, "human"))

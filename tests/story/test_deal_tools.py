@@ -1,6 +1,6 @@
 """The systems that a deal crosses, each alone: how it takes back what it did, or says that it cannot."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,7 +22,6 @@ from examples.deal.post import Post, mail_sink
 from examples.hosting import serving
 from takeback.extension import EXTENSION
 from takeback.toolserver import ToolServer
-from tests.servers import Databases
 
 DEAL, ORDER, ADDRESS = "D-881", "O-4711", "anna@globex.example"
 TOKEN = "people-only"
@@ -55,24 +54,18 @@ class Systems:
         return await self.servers[server].undo({**request, "idempotencyKey": f"ent_{self._keys}", **how})
 
 
-@pytest.fixture(scope="module")
-def database(databases: Databases) -> Iterator[str]:
-    """One database for all of these; each test begins the applications' schemas anew."""
-    url = databases.create(empty=True)
-    yield url
-    databases.drop(url)
-
-
 @pytest.fixture
-async def systems(database: str, tmp_path: Path) -> AsyncIterator[Systems]:
+async def systems(empty_shared_database: str, tmp_path: Path) -> AsyncIterator[Systems]:
     async with AsyncExitStack() as running:
-        connection = await asyncpg.connect(database)
+        connection = await asyncpg.connect(empty_shared_database)
         await connection.execute(f"drop schema if exists {', '.join(SCHEMAS)} cascade")
         await prepare(connection)
         await connection.close()
         pools = {
             name: await running.enter_async_context(
-                asyncpg.create_pool(database, min_size=0, max_size=3, server_settings={"search_path": name})
+                asyncpg.create_pool(
+                    empty_shared_database, min_size=0, max_size=3, server_settings={"search_path": name}
+                )
             )
             for name in SCHEMAS
         }

@@ -1,6 +1,6 @@
 """Each of the game table's 15 tools, alone: what it changed is taken back to the exact rows."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -10,21 +10,14 @@ from examples.table.game import Game
 from examples.table.server import game_server
 from takeback.extension import EXTENSION
 from takeback.toolserver import ToolServer
-from tests.servers import Databases
 from tests.story.scene import ADVENTURE, CALLS, FIGHTER, SCENE
 
 
-@pytest.fixture(scope="module")
-def database(databases: Databases) -> Iterator[str]:
-    """One database for all of these; each test begins the game's schema anew."""
-    url = databases.create(empty=True)
-    yield url
-    databases.drop(url)
-
-
 @pytest.fixture
-async def pool(database: str) -> AsyncIterator[asyncpg.Pool]:
-    async with asyncpg.create_pool(database, min_size=1, max_size=4, server_settings={"search_path": "game"}) as pool:
+async def pool(empty_shared_database: str) -> AsyncIterator[asyncpg.Pool]:
+    async with asyncpg.create_pool(
+        empty_shared_database, min_size=1, max_size=4, server_settings={"search_path": "game"}
+    ) as pool:
         yield pool
 
 

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from takeback.messages.campaign import McpHttp
 from tests.integration.manifest_lab import ManifestLab, manifest_lab
-from tests.servers import Backend, Databases, Server
+from tests.servers import Backend, Server
 from tests.servers_lab.pantry import MANIFEST, Pantry, pantry_server
 from tests.serving import served
 
 
-@pytest.fixture(scope="module")
-def database(migrated_databases: Databases) -> Iterator[str]:
-    url = migrated_databases.create()
-    yield url
-    migrated_databases.drop(url)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(
-    database: str, servers: Backend, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
+    shared_database: str, servers: Backend, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[ManifestLab, Pantry, str]]:
     pantry = Pantry()
     async with served(pantry_server(pantry).streamable_http_app(json_response=True)) as url:
         server = McpHttp(transport="mcp", url=f"{url}/mcp", manifest=MANIFEST)
         folder = tmp_path_factory.mktemp("manifests")
-        async with manifest_lab(database, servers, valkey_server, folder, server) as lab:
+        async with manifest_lab(shared_database, servers, valkey_server, folder, server) as lab:
             yield lab, pantry, f"{url}/mcp"
             pantry.go_on.set()
 

@@ -1,17 +1,15 @@
 """A tool server of the SDK on a real PostgreSQL, spoken to as a recorder would, for each file here."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
-import pytest
 import pytest_asyncio
 
 from takeback.extension import EXTENSION
 from takeback.toolserver import ToolServer
 from tests.crm_server import EMPTY, ROWS, SCHEMA, build
-from tests.servers import Databases
 
 Json = dict[str, Any]
 DEAL = "crm://acme/deal/D-881"
@@ -63,16 +61,9 @@ class Crm:
                 await asyncio.sleep(0)
 
 
-@pytest.fixture(scope="module")
-def database(databases: Databases) -> Iterator[str]:
-    url = databases.create(empty=True)
-    yield url
-    databases.drop(url)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(database: str) -> AsyncIterator[Crm]:
-    async with asyncpg.create_pool(database, min_size=1, max_size=12) as pool:
+async def shared(empty_shared_database: str) -> AsyncIterator[Crm]:
+    async with asyncpg.create_pool(empty_shared_database, min_size=1, max_size=12) as pool:
         await pool.execute(SCHEMA)
         server = build(pool)
         await server.prepare()
