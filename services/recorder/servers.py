@@ -79,7 +79,7 @@ class Servers:
         self._campaigns = campaigns
         self._nats = nats
         self._settings = settings
-        self._environ = environ
+        self._environ = {**environ, **settings.switches()}
         self._registered: dict[str, _Registered] = {}
         self._ports: dict[tuple[str, str], _Connected] = {}
         self._opening: dict[tuple[str, str], asyncio.Lock] = {}

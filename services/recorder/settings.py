@@ -24,7 +24,7 @@ class Settings(ServiceSettings):
     public_url: str = ""
     """Where people reach the console, for the links that MCP clients show; empty: where the client reached the recorder."""
     http_allow_private: bool = False
-    """1: tool servers with a URL (MCP and plain HTTP) may be at addresses of this machine and its network."""
+    """Whether tool servers with a URL (MCP and plain HTTP) may be at addresses of this machine and its network."""
     allow_commands: bool = False
     """Whether a campaign's owner may register a tool server as a command to start (MCP over stdio)."""
     server_admins: str = ""
@@ -38,3 +38,8 @@ class Settings(ServiceSettings):
         """Whether *sub*, who owns the campaign, may register tool servers in it."""
         admins = [name.strip() for name in self.server_admins.split(",") if name.strip()]
         return not admins or sub in admins
+
+    def switches(self) -> dict[str, str]:
+        """The switches that tool ports read from the environment, which know ``1`` alone, whatever word was used there."""
+        words = {"TAKEBACK_ALLOW_COMMANDS": self.allow_commands, "TAKEBACK_HTTP_ALLOW_PRIVATE": self.http_allow_private}
+        return {name: str(int(is_on)) for name, is_on in words.items()}
