@@ -31,8 +31,9 @@ async def lab(
 ) -> AsyncIterator[Lab]:
     folder: Path = tmp_path_factory.mktemp("doubt")
     async with shared_lab(servers, migrated_databases, valkey_server.url, folder) as lab:
-        deadline = lab.recorder.calls.recording  # type: ignore[union-attr]
-        deadline._deadline, deadline._lease_seconds = 0.15, 1.0
+        recording = lab.recorder.calls.recording  # type: ignore[union-attr]
+        intents = recording._intents
+        recording._deadline, intents._deadline, intents._lease_seconds = 0.15, 0.15, 1.0
         yield lab
 
 
