@@ -16,7 +16,7 @@ from notifier.questions import Questions
 from notifier.queue import Cursor, Queue
 from notifier.reviews import Reviews
 from notifier.tickets import Tickets
-from takeback import json, web
+from takeback import web
 from takeback.attempt import Attempt
 from takeback.auth import Caller, Verifier
 from takeback.errors import invalid
@@ -55,10 +55,7 @@ def router(
         body = await web.read_json(request)
         wanted = web.validate(body, model)
         attempt = Attempt.in_request(request, caller, body)
-        document = await idempotency.answered(attempt)
-        if document is None:
-            document = json.dumps((await act(wanted, attempt.seed if attempt else None)).wire())
-            await idempotency.keep(attempt, document)
+        document = await idempotency.once(attempt, lambda: act(wanted, attempt.seed if attempt else None))
         return Response(document, 201, media_type="application/json")
 
     def named(request: Request, what: str) -> list[str]:

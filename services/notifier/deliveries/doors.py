@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from notifier.deliveries.office import Office
 from notifier.idempotency import Idempotency
-from takeback import json, web
+from takeback import web
 from takeback.attempt import Attempt
 from takeback.auth import Caller, Verifier
 from takeback.messages.base import Nothing
-from takeback.messages.deliveries import Webhook, WebhookRequest
+from takeback.messages.deliveries import Delivery, Webhook, WebhookRequest
 
 
 def router(office: Office, idempotency: Idempotency, verifier: Verifier, wake: Callable[[], None]) -> APIRouter:
@@ -58,13 +58,13 @@ def router(office: Office, idempotency: Idempotency, verifier: Verifier, wake: C
         body = await web.read_json(request)
         web.validate(body, Nothing)
         attempt = Attempt.in_request(request, caller, body)
-        document = await idempotency.answered(attempt)
-        if document is None:
-            again = await office.send_again(web.checked_id(campaign), web.checked_id(delivery), caller)
+
+        async def again() -> Delivery:
+            made_due = await office.send_again(web.checked_id(campaign), web.checked_id(delivery), caller)
             wake()
-            document = json.dumps(again.wire())
-            await idempotency.keep(attempt, document)
-        return Response(document, 202, media_type="application/json")
+            return made_due
+
+        return Response(await idempotency.once(attempt, again), 202, media_type="application/json")
 
     return doors
 
