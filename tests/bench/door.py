@@ -13,18 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 
-from takeback.auth import issue_token
-from takeback.database import migrate, service_url
-from takeback.embedded import EmbeddedNats, EmbeddedPostgres, EmbeddedValkey
-from takeback.keys import ensure_keys
-from takeback.stack import provision
 from tests.bench.load import answered
+from tests.bench.recorder import Recorder
 from tests.processes import TakebackProcess
 
 ROUNDS = 5
@@ -132,31 +127,7 @@ async def _caller(url: str, token: str, number: int, operation: str, until: floa
 
 
 async def _door(folder: Path, tool: str, stack: AsyncExitStack) -> _Way:
-    """A recorder in a process of its own, with a campaign and a run for each caller."""
-    postgres = await stack.enter_async_context(EmbeddedPostgres(folder / "postgres"))
-    nats = await stack.enter_async_context(EmbeddedNats(folder / "nats"))
-    valkey = await stack.enter_async_context(EmbeddedValkey(folder / "valkey"))
-    keys = folder / "keys"
-    ensure_keys(keys)
-    passwords = {"TAKEBACK_RECORDER_PASSWORD": "bench"}
-    await migrate(postgres.url, passwords)
-    await provision(nats.url)
-    environ = {
-        "TAKEBACK_NATS_URL": nats.url,
-        "TAKEBACK_REDIS_URL": valkey.url,
-        "TAKEBACK_KEYS_DIR": str(keys),
-        "TAKEBACK_HTTP_ALLOW_PRIVATE": "1",
-        "TAKEBACK_POSTGRES_URL": service_url(postgres.url, "recorder", passwords),
-    }
-    recorder = await stack.enter_async_context(TakebackProcess("serve", "recorder", "--port", "0", environ=environ))
-    token = issue_token(keys / "token.pem", "bench", "human")
-    urls = []
-    async with httpx.AsyncClient(base_url=recorder.url, headers={"Authorization": f"Bearer {token}"}) as http:
-        for number in range(CALLERS):
-            campaign = (await http.post("/v1/campaigns", json={"name": f"bench {number}"})).json()["id"]
-            server = {"transport": "mcp", "url": tool}
-            (await http.put(f"/v1/campaigns/{campaign}/servers/bench", json=server)).raise_for_status()
-            wanted = {"agent": "bot", "model": "none", "principal": "bench"}
-            run = (await http.post(f"/v1/campaigns/{campaign}/runs", json=wanted)).json()["id"]
-            urls.append(f"{recorder.url}/mcp/runs/{run}/bench")
-    return _Way("takeback", urls, token)
+    """A recorder, with a run for each caller."""
+    recorder = await Recorder.started(folder, stack, TAKEBACK_HTTP_ALLOW_PRIVATE="1")
+    runs = await recorder.runs(CALLERS, {"transport": "mcp", "url": tool})
+    return _Way("takeback", [f"{recorder.url}/mcp/runs/{run}/bench" for run in runs], recorder.token)

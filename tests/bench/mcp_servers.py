@@ -19,23 +19,12 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.lowlevel.server import Server
 
 from takeback.extension import EXTENSION
+from tests.bench.tool import SCHEMA, WRITE, declared
 
-_SCHEMA = {
-    "type": "object",
-    "properties": {"id": {"type": "string"}, "n": {"type": "integer"}},
-    "required": ["id", "n"],
-}
-_WRITE = {
-    "tier": "low",
-    "versioned": True,
-    "carriesBefore": True,
-    "resource": "bench://record/{id}",
-    "undo": {"kind": "compensate", "via": "api", "window": "P7D"},
-}
 _READ = {"readOnly": True, "resource": "bench://record/{id}"}
 TOOLS = [
-    types.Tool.model_validate({"name": name, "inputSchema": _SCHEMA, "_meta": {EXTENSION: declared}})
-    for name, declared in (("write", _WRITE), ("read", _READ))
+    types.Tool.model_validate({"name": name, "inputSchema": SCHEMA, "_meta": {EXTENSION: said}})
+    for name, said in (("write", WRITE), ("read", _READ))
 ] + [
     types.Tool.model_validate({"name": role, "inputSchema": {"type": "object"}, "_meta": {EXTENSION: {"role": role}}})
     for role in ("undo", "observe")
@@ -55,15 +44,7 @@ def tool() -> Server[Any]:
         content: list[Any] = [types.TextContent(type="text", text=str(arguments["n"]))]
         if params.name == "read":
             return types.CallToolResult(content=content, structured_content={"n": arguments["n"]})
-        version = next(versions)
-        effect = {
-            "resource": f"bench://record/{arguments['id']}",
-            "before": {"version": str(version - 1), "fields": {"n": 0}},
-            "version": str(version),
-            "changes": [{"field": "n", "old": 0, "new": arguments["n"]}],
-        }
-        undo = {"kind": "compensate", "via": "api", "compensationToken": f"t{version}", "ifVersion": str(version)}
-        meta = {EXTENSION: {"undo": undo, "effect": effect}}
+        meta = {EXTENSION: declared(arguments, next(versions))}
         return types.CallToolResult(content=content, structured_content={"n": arguments["n"]}, _meta=meta)
 
     return Server("bench", version="1", on_list_tools=_list, on_call_tool=call, get_tool_input_schema=lambda _: None)

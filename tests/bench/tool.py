@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+from typing import Any
 
 import orjson
 import uvloop
@@ -13,29 +14,41 @@ from takeback import bus
 from takeback.extension import EXTENSION
 
 SUBJECT = "tools.bench"
+SCHEMA = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "n": {"type": "integer"}},
+    "required": ["id", "n"],
+}
+WRITE = {
+    "tier": "low",
+    "versioned": True,
+    "carriesBefore": True,
+    "resource": "bench://record/{id}",
+    "undo": {"kind": "compensate", "via": "api", "window": "P7D"},
+}
 _DEFINITION = {
     "name": "touch",
     "description": "Changes nothing.",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"id": {"type": "string"}, "n": {"type": "integer"}},
-        "required": ["id", "n"],
-    },
-    "_meta": {
-        EXTENSION: {
-            "tier": "low",
-            "versioned": True,
-            "carriesBefore": True,
-            "resource": "bench://record/{id}",
-            "undo": {"kind": "compensate", "via": "api", "window": "P7D"},
-        }
-    },
+    "inputSchema": SCHEMA,
+    "_meta": {EXTENSION: WRITE},
 }
 _DESCRIPTION = {
     "serverInfo": {"name": "bench", "version": "1"},
     "capabilities": {"extensions": {EXTENSION: {"version": 1, "undoTool": "undo", "observeTool": "observe"}}},
     "tools": [_DEFINITION],
 }
+
+
+def declared(arguments: dict[str, Any], version: int) -> dict[str, Any]:
+    """What a write that does nothing says of what it would have done."""
+    effect = {
+        "resource": f"bench://record/{arguments['id']}",
+        "before": {"version": str(version - 1), "fields": {"n": 0}},
+        "version": str(version),
+        "changes": [{"field": "n", "old": 0, "new": arguments["n"]}],
+    }
+    undo = {"kind": "compensate", "via": "api", "compensationToken": f"t{version}", "ifVersion": str(version)}
+    return {"undo": undo, "effect": effect}
 
 
 async def main(url: str) -> None:
@@ -45,19 +58,11 @@ async def main(url: str) -> None:
 
     async def call(message: object) -> None:
         arguments = orjson.loads(message.data)["arguments"]  # type: ignore[attr-defined]
-        version = next(versions)
-        effect = {
-            "resource": f"bench://record/{arguments['id']}",
-            "before": {"version": str(version - 1), "fields": {"n": 0}},
-            "version": str(version),
-            "changes": [{"field": "n", "old": 0, "new": arguments["n"]}],
-        }
-        undo = {"kind": "compensate", "via": "api", "compensationToken": f"t{version}", "ifVersion": str(version)}
         answer = {
             "content": [],
             "structuredContent": {"n": arguments["n"]},
             "isError": False,
-            "_meta": {EXTENSION: {"undo": undo, "effect": effect}},
+            "_meta": {EXTENSION: declared(arguments, next(versions))},
         }
         await message.respond(orjson.dumps(answer))  # type: ignore[attr-defined]
 
