@@ -1,4 +1,4 @@
-"""Things that happened to people, through the MCP door: S1, S2, S9, S11 (S13 is in mcp_door/test_asking.py)."""
+"""Things that happened to people, through the MCP door: S1, S2, S9, S11 (S13 is in test_asking.py)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,16 @@ import pytest_asyncio
 from takeback.database import driver_url
 from takeback.extension import EXTENSION
 from tests.crm_server import ROWS, SCHEMA
-from tests.mcp_lab import McpCampaign, McpLab, mcp_lab
-from tests.servers import Backend, Databases, Server
+from tests.mcp_lab import McpCampaign, McpLab
+from tests.servers import Databases
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 DEAL = "D-881"
 STAGES = "select stage, title from deals where id = 'D-881'"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def lab(
-    servers: Backend, migrated_databases: Databases, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[McpLab]:
-    async with mcp_lab(servers, migrated_databases, valkey_server.url, tmp_path_factory.mktemp("mcp")) as lab:
-        yield lab
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
 async def crm_url(databases: Databases) -> AsyncIterator[str]:
     """The database of a CRM, with a deal in it."""
     url = await asyncio.to_thread(lambda: databases.create(empty=True))
@@ -40,7 +32,7 @@ async def crm_url(databases: Databases) -> AsyncIterator[str]:
     await asyncio.to_thread(databases.drop, url)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
 async def crm(crm_url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(crm_url)
     await connection.execute(SCHEMA + ROWS)
@@ -48,7 +40,7 @@ async def crm(crm_url: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.close()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="package")
 async def campaign(lab: McpLab, crm: asyncpg.Connection, crm_url: str) -> McpCampaign:
     """A campaign with the CRM's tool server, which is made with the SDK and started by the recorder."""
     command = {"command": sys.executable, "args": ["-m", "tests.crm_server"], "env": {"CRM_DATABASE": crm_url}}

@@ -6,41 +6,20 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from tests.mcp_lab import McpCampaign, McpLab, mcp_lab
-from tests.servers import Backend, Databases, Server
+from tests.mcp_lab import McpCampaign
 from tests.servers_lab.deals import DealServer
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 _SECONDS = 20.0
 _INITIALIZE = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "pipe", "version": "1"}},
 }  # fmt: skip
 _INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def lab(
-    servers: Backend, migrated_databases: Databases, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[McpLab]:
-    async with mcp_lab(servers, migrated_databases, valkey_server.url, tmp_path_factory.mktemp("shim")) as lab:
-        yield lab
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def deals(lab: McpLab) -> DealServer:
-    return await lab.deals()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def campaign(lab: McpLab, deals: DealServer) -> McpCampaign:
-    return await lab.campaign(deals={"transport": "nats", "subject": deals.subject})
 
 
 async def _piped(campaign: McpCampaign, *messages: dict[str, Any]) -> tuple[int | None, list[dict[str, Any]], str]:
