@@ -1,4 +1,4 @@
-"""The HTTP door: reviews, acknowledgements, broadcasts, tickets (contract.md, Notifier)."""
+"""The HTTP door: reviews and their queue, windows, broadcasts, questions of the journal, tickets (contract.md, Notifier)."""
 
 from __future__ import annotations
 

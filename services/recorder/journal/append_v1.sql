@@ -1,8 +1,8 @@
 -- append_v1: the way into the journal; a step that is alone takes the shorter one of append_step_v1. One call is one group
 -- commit of many units; each unit is written whole or refused alone. Every rule is checked under its lock before the unit's
--- first write, so nothing needs to be rolled back, and the unique indexes stay a last line. Locks, in this order, so that no two
--- callers deadlock: advisory locks (serial keys, idempotency keys, interactions, held resources) by their number, streams by
--- name. An entry changes only under the lock of its stream.
+-- first write, so nothing needs to be rolled back, and the unique indexes stay a last line. Locks, in this order, so that no
+-- two callers deadlock: advisory locks (serial keys, idempotency keys, interactions, held resources) by their number, streams
+-- by name. An entry changes only under the lock of its stream.
 --
 -- What the rules ask about is read once for the whole group, kept current in arrays while the units go by, and written back
 -- at the end: a handful of statements however many units there are.

@@ -114,7 +114,7 @@ class ToolPort(Protocol):
         ...
 
     async def call(self, operation: str, arguments: dict[str, Any], meta: RequestMeta, *, deadline: float) -> Outcome:
-        """Run *operation* once, for the entry in *meta*. An error that the tool itself answers is an `Outcome`."""
+        """Run *operation* once, for the entry in *meta*. The tool's own error is an `Outcome` with `is_error`."""
         ...
 
     async def preview(self, operation: str, arguments: dict[str, Any], *, deadline: float) -> Preview:
