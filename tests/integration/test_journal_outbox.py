@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -142,10 +142,10 @@ async def test_a_record_that_cannot_go_out_holds_up_no_other(postgres_url: str) 
     """N6: it stays in the outbox, where its age shows."""
     seen: list[str] = []
 
-    async def publish(record: Record, _: object) -> None:
-        if record.stream == "run_1":
-            raise ValueError("no such subject")
-        seen.append(record.stream)
+    async def publish(records: Sequence[tuple[Record, object]]) -> list[Exception | None]:
+        streams = [record.stream for record, _ in records]
+        seen.extend(stream for stream in streams if stream != "run_1")
+        return [ValueError("no such subject") if stream == "run_1" else None for stream in streams]
 
     async with journal_on(postgres_url) as (journal, pool):
         for run in ("run_1", "run_2", "run_3"):

@@ -16,6 +16,7 @@ import asyncpg
 import structlog
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
+from nats.js.api import PubAck
 
 from recorder import failpoints
 from recorder.journal.chain import Record
@@ -40,22 +41,43 @@ MAX_WAITING = 20_000
 _log = structlog.get_logger(__name__)
 
 Said = Mapping[str, Any] | None
-Publish = Callable[[Record, Said], Awaitable[None]]
-"""Publishes a record; with what its body says, where that is known."""
+Publish = Callable[[Sequence[tuple[Record, Said]]], Awaitable[list[Exception | None]]]
+"""Publishes records, each with what its body says where that is known; answers what became of each, None for stored."""
 
 
 def jetstream_publish(js: JetStreamContext, deadline: float = 5.0) -> Publish:
-    """Publish a record's event and wait, *deadline* seconds at most, until JetStream has stored it."""
+    """Publish the events of records and wait, *deadline* seconds at most, until JetStream has stored them."""
 
-    async def publish(record: Record, said: Said) -> None:
-        await js.publish(
-            event_subject(record.campaign, record.type),
-            json.compact(document_of(record, said)),
-            timeout=deadline,
-            headers={"Nats-Msg-Id": record.id},
+    async def begin(record: Record, said: Said) -> asyncio.Future[PubAck]:
+        subject = event_subject(record.campaign, record.type)
+        return await js.publish_async(
+            subject, json.compact(document_of(record, said)), headers={"Nats-Msg-Id": record.id}
         )
 
+    async def publish(records: Sequence[tuple[Record, Said]]) -> list[Exception | None]:
+        begun: list[asyncio.Future[PubAck] | Exception] = []
+        try:
+            for record, said in records:
+                try:
+                    begun.append(await begin(record, said))
+                except Exception as error:  # one that can never go out holds up no other
+                    begun.append(error)
+            if acknowledged := [one for one in begun if isinstance(one, asyncio.Future)]:
+                await asyncio.wait(acknowledged, timeout=deadline)
+            return [one if isinstance(one, Exception) else _outcome(one) for one in begun]
+        finally:
+            for one in begun:
+                if isinstance(one, asyncio.Future):
+                    one.cancel()  # too late for whoever waited
+
     return publish
+
+
+def _outcome(acknowledged: asyncio.Future[PubAck]) -> Exception | None:
+    if not acknowledged.done():
+        return TimeoutError("JetStream did not answer in time")
+    error = acknowledged.exception()
+    return error if error is None or isinstance(error, Exception) else RuntimeError(repr(error))
 
 
 class Publisher:
@@ -172,10 +194,8 @@ class Publisher:
                 "published, and still in the outbox: it will go out again", records=len(sent), error=str(error)
             )
 
-    async def _send(self, records: Sequence[tuple[Record, Said]]) -> tuple[list[str], BaseException | None]:
-        answers = await asyncio.gather(
-            *(self._publish(record, said) for record, said in records), return_exceptions=True
-        )
+    async def _send(self, records: Sequence[tuple[Record, Said]]) -> tuple[list[str], Exception | None]:
+        answers = await self._publish(records)
         sent = [record.id for (record, _), answer in zip(records, answers, strict=True) if answer is None]
         errors = [answer for answer in answers if answer is not None]
         return sent, errors[0] if errors else None
