@@ -74,7 +74,8 @@ class Planning:
         draft = await self.draft(plan_id(attempt), campaign, targets, now)
         await self.append(draft, caller, request=request.model_dump_json())
         await self._inbox.catch_up(campaign)
-        return draft.plan
+        made = await self.made_by(attempt, request)  # of two at once, the first to be appended counts
+        return draft.plan if made is None else made.plan
 
     async def made_by(self, attempt: Attempt | None, request: Request) -> PlanState | None:
         """The plan that the same *attempt* has made; raises `Problem` 422 where it was another *request*'s."""

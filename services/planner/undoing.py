@@ -77,6 +77,10 @@ class Undoing:
             interaction = await self._latest(campaign)
         async with self._turns.of((campaign, interaction)):
             while True:
+                # Again: the same attempt may have come twice at the same time.
+                made = await self._planning.made_by(attempt, request)
+                if made is not None and made.decided is not None:
+                    return _undone(await self._decisions.wait(made.plan, _WAIT_SECONDS))
                 writes = await self._writes(campaign, interaction, now)
                 running = await self._planning.store.plans_under_way([fact.id for fact in writes])
                 if not running:

@@ -264,6 +264,30 @@ async def test_the_same_idempotency_key_gives_the_same_plan(lab: PlannerLab) -> 
     assert (await lab.post("paladin", PLANS, {"entries": [other["id"]]}, headers=headers)).status_code == 422
 
 
+async def test_the_same_key_from_many_at_once_gives_one_plan_and_one_undoing(
+    postgres_url: str, nats_url: str, tmp_path: Path
+) -> None:
+    """Contract, G9: on two planners, everybody hears what the first one made; who asked for something else is told so."""
+    async with planner_lab(postgres_url, nats_url, tmp_path / "keys", planners=2) as lab:
+        hit, other = await lab.committed(number=1), await lab.committed(number=2)
+        wanted = [{"entries": [(hit if number % 3 else other)["id"]]} for number in range(12)]
+        headers = {"Idempotency-Key": "k1"}
+        plans = await asyncio.gather(
+            *(lab.post("paladin", PLANS, body, headers=headers, planner=n % 2) for n, body in enumerate(wanted))
+        )
+        made = [answer for answer in plans if answer.status_code == 201]
+        assert made and len({answer.content for answer in made}) == 1
+        for body, answer in zip(wanted, plans, strict=True):
+            fits = body["entries"] == made[0].json()["targets"]
+            assert answer.status_code == (201 if fits else 422)
+
+        undone = await asyncio.gather(
+            *(lab.post("paladin", undo_of("latest"), headers=headers, planner=n % 2) for n in range(12))
+        )
+        assert {(answer.status_code, answer.json()["reverted"]) for answer in undone} == {(200, True)}
+        assert len({answer.json()["plan"]["id"] for answer in undone}) == 1
+
+
 async def test_a_rebuild_gives_the_same_graph_links_and_plans_byte_for_byte(lab: PlannerLab, postgres_url: str) -> None:
     """Everything comes from the journal, and nothing is appended or announced again."""
     first = await lab.committed(number=1)
