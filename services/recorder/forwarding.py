@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from recorder import failpoints, intake
 from recorder.intake import Intake, Snapshot
@@ -19,8 +19,7 @@ from takeback.extension import EXTENSION, Observation, RequestMeta
 from takeback.messages.entry import Unresolved
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarded:
+class Forwarded(NamedTuple):
     """What became of the call. *detail* is for the caller; *tool_seconds* is the time that was the tool's own."""
 
     step: Literal["commit", "fail", "doubt"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from recorder import failpoints, intake, policy
 from recorder.concluding import interaction_of
@@ -44,8 +45,7 @@ class Agreed:
     doubt: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Intended:
+class Intended(NamedTuple):
     """A call whose intent is in the journal. *send_until*: past it (monotonic seconds) it is no longer sent."""
 
     resources: Resources

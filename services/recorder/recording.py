@@ -7,9 +7,9 @@ what was forwarded is concluded even when its caller has left; what cannot be co
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -101,7 +101,7 @@ class Recording:
         *idempotency*: the caller's key; the entry in it is filled in here.
         """
         try:
-            if idempotency is not None and (kept := await self._replay(idempotency)) is not None:
+            if idempotency is not None and (kept := await self._replay(run, caller, idempotency)) is not None:
                 return kept
             return await self._call(run, caller, request, idempotency)
         except Replayed as replayed:
@@ -194,7 +194,7 @@ class Recording:
             call, port, None, fence=None, deadline=self._deadline, intended_at=None, clock=self._clock
         )
         if outcome.step == "doubt":
-            outcome = replace(outcome, step="fail")  # nothing was changed, whatever became of it
+            outcome = outcome._replace(step="fail")  # nothing was changed, whatever became of it
         stands, body = drafted(call, keys, agreed)
         concluded = await self._conclusions.conclude_read(call, stands._replace(body=body), outcome)
         return self._finished(call, concluded, outcome, began, asked=agreed is not None)
@@ -227,10 +227,11 @@ class Recording:
 
     # --- the caller's own key ---------------------------------------------------------------------------------------------
 
-    async def _replay(self, claim: Idempotency) -> Answer | None:
+    async def _replay(self, run: str, caller: Caller, claim: Idempotency) -> Answer | None:
         kept = await self._kept.of(claim)
         if kept is None:
             return None
+        await self._resolver.meet(run, caller)  # whoever has left since is told nothing more (G7)
         entry, body_hash = kept
         if body_hash != claim.body_hash:
             raise key_conflict()
@@ -256,16 +257,18 @@ class Recording:
         if status == "in_doubt":
             self.doubted()
         _counted("ask" if asked else "allow", status).inc()
-        tell = log.debug if status == "committed" else log.info
-        tell(
-            "call concluded",
-            campaign=call.campaign,
-            run=call.run.id,
-            entry=call.entry,
-            operation=f"{call.operation.server}/{call.operation.name}",
-            status=status,
-            milliseconds=round(total * 1000, 2),
-        )
+        level = logging.DEBUG if status == "committed" else logging.INFO
+        if log.is_enabled_for(level):
+            log.log(
+                level,
+                "call concluded",
+                campaign=call.campaign,
+                run=call.run.id,
+                entry=call.entry,
+                operation=f"{call.operation.server}/{call.operation.name}",
+                status=status,
+                milliseconds=round(total * 1000, 2),
+            )
         answer = answer_of(concluded, outcome.detail, outcome.result, late=True)
         if answer.problem is not None:
             raise answer.problem

@@ -142,11 +142,15 @@ class Resolver:
         Raises `Problem`: 404 for a stranger, 403 for who may not call here (P10), 409 for a run that is not open, 422 for
         arguments that the operation's schema does not take.
         """
-        found = await self._runs.met(await self._group_reader.one(RUN, run, caller.sub), caller)
+        found = await self.meet(run, caller)
         if len(self._met) >= _REMEMBERED_RUNS:
             self._met.clear()
         self._met[run, caller] = found
         return await self._resolved(found, caller, request)
+
+    async def meet(self, run: str, caller: Caller) -> RunRow:
+        """The run as *caller* meets it now; raises `Problem` 404 for a stranger (G7)."""
+        return await self._runs.met(await self._group_reader.one(RUN, run, caller.sub), caller)
 
     def remembered(self, run: str, caller: Caller) -> RunRow | None:
         """The run as *caller* met it last: it may have moved on since."""
@@ -195,7 +199,7 @@ class Resolver:
 
     async def again(self, run: str, caller: Caller, request: CallRequest, entry: str, kept: Mapping[str, Any]) -> Call:
         """The call of an entry that waited for a person, as things are now; *kept* is the entry as it was written."""
-        found = await self._runs.met(await self._group_reader.one(RUN, run, caller.sub), caller)
+        found = await self.meet(run, caller)
         settings = await self._campaigns.settings(found.campaign, found.campaign_version)
         await self._check_caller(found, settings, caller, request)
         operation = await self._operation(found, settings, request)

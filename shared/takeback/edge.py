@@ -29,6 +29,7 @@ class Edge:
         self._services = services
         self._closing = asyncio.Event()
         self._serving = lru_cache(maxsize=4096)(self._find)
+        self._only = services[0].app if len(services) == 1 else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or hand over."""
@@ -36,7 +37,7 @@ class Edge:
             await (await self._own(scope["path"]))(scope, receive, send)
             return
         # Ids never decide where a path leads: without them few shapes are left to remember.
-        app = self._serving(scope["type"], scope.get("method", ""), _ID.sub("x", scope["path"]))
+        app = self._only or self._serving(scope["type"], scope.get("method", ""), _ID.sub("x", scope["path"]))
         if app is None:
             await problem_response(not_found())(scope, receive, send)
         elif _is_live_stream(scope):

@@ -16,7 +16,7 @@ import secrets
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from redis.asyncio import Redis
@@ -31,9 +31,9 @@ WANTED: Final = "takeback:wanted:"
 _SOCKET_SECONDS: Final = 2.0
 _FIRST_WAIT: Final = 0.002
 _LONGEST_WAIT: Final = 0.05
-_KEPT_SECONDS: Final = 0.05
+_KEPT_SECONDS: Final = 0.1
 """How long a lease that was given back is kept for the next caller of this process."""
-_IN_A_ROW_SECONDS: Final = 0.25
+_IN_A_ROW_SECONDS: Final = 0.5
 """How long one lease goes from caller to caller before Redis is asked whether somebody else waits."""
 _RELEASE: Final = (
     "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return redis.call('exists', KEYS[2])"
@@ -49,8 +49,7 @@ class LockBusy(Exception):
     """The name was held by others for as long as the caller would wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(NamedTuple):
     """A held name. *since*, in `time.monotonic` seconds, is when Redis was asked for it, maybe by an earlier caller."""
 
     name: str

@@ -73,7 +73,7 @@ declare
     -- pending writers by serial key, claims by what they revert
     w_key text[]; w_entry text[];
     c_reverts text[]; c_entry text[];
-    -- how far the campaigns are that units were made by; -1 for one with a write in doubt
+    -- how far the campaigns are that units were made by; null for one with a write in doubt
     v_campaign text[]; v_version bigint[];
     -- what is to be written at the end
     resources append_resource_v1[] := '{}';
@@ -121,7 +121,7 @@ begin
     if cardinality(campaigns) > 0 then
         select array_agg(c.stream), array_agg(case when exists (
                 select from entries as d where d.campaign = c.stream and d.status = 'in_doubt' and d.write
-            ) then -1 else c.seq end)
+            ) then null else c.seq end)
             into v_campaign, v_version from streams as c where c.stream = any (campaigns);
     end if;
 

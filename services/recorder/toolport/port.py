@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from recorder.prepared import Prepared
 from takeback import json
@@ -85,8 +85,7 @@ class Description:
     instructions: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """A tool's answer. *result* is the whole MCP CallToolResult; *meta* the raw extension part of its ``_meta``."""
 
     result: dict[str, Any]

@@ -138,6 +138,15 @@ async def test_the_same_key_and_body_is_the_same_entry_and_forwards_once(campaig
     assert (await campaign.set_stage("won")).json()["entry"]["id"] != first.json()["entry"]["id"]
 
 
+async def test_a_key_tells_nothing_to_whoever_has_left_the_campaign(campaign: Campaign) -> None:
+    """G7: not even of an entry of their own."""
+    mine = {"sub": "pete", "kind": "human", "idempotency_key": "k3"}
+    assert (await campaign.set_stage("won", **mine)).status_code == 200
+    gone = await campaign.lab.client("DELETE", f"/v1/campaigns/{campaign.id}/members/pete")
+    assert gone.status_code == 204, gone.text
+    assert (await campaign.set_stage("won", **mine)).status_code == 404
+
+
 async def test_a_key_is_forgotten_once_its_seven_days_are_over(campaign: Campaign) -> None:
     """contract.md: a key is kept 7 days; those that are younger stay, and no row stays for ever."""
     for key in ("old", "young"):
