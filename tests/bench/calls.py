@@ -17,7 +17,7 @@ from tests.bench.recorder import Recorder
 from tests.bench.tool import SUBJECT
 from tests.processes import TakebackProcess
 
-ROUNDS = 3
+ROUNDS = 5
 CALLERS = 64
 
 
