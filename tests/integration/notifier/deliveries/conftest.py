@@ -8,7 +8,7 @@ import asyncpg
 import httpx
 import pytest
 
-from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story
+from tests.integration.notifier_lab import Lab, Replica, Story
 from tests.integration.receivers import HookServer, MailServer
 from tests.waiting import eventually
 
@@ -25,19 +25,6 @@ async def hooks() -> AsyncIterator[HookServer]:
 async def mail() -> AsyncIterator[MailServer]:
     async with MailServer.running() as mail:
         yield mail
-
-
-@pytest.fixture
-async def journal(nats_url: str) -> AsyncIterator[StandInJournal]:
-    async with StandInJournal.running(nats_url) as journal:
-        yield journal
-
-
-@pytest.fixture
-async def story(journal: StandInJournal) -> Story:
-    story = Story(journal)
-    await story.begin(rogue="member", cleric="approver")
-    return story
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from notifier import outgoing
 from notifier.deliveries.ledger import Ledger
 from notifier.rebuild import rebuild
 from takeback.database import connect_pool
-from tests.integration.deliveries.conftest import EVENTS, Owner
+from tests.integration.notifier.deliveries.conftest import EVENTS, Owner
 from tests.integration.notifier_lab import Lab, Replica, Story
 from tests.integration.receivers import HookServer, MailServer, Request
 from tests.waiting import eventually

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,24 +16,6 @@ from tests.servers import NatsServer
 from tests.waiting import eventually
 
 TOLD = "takeback.*.broadcast.>"
-
-
-@pytest.fixture
-async def journal(nats_url: str) -> AsyncIterator[StandInJournal]:
-    async with StandInJournal.running(nats_url) as journal:
-        yield journal
-
-
-@pytest.fixture
-async def story(journal: StandInJournal) -> Story:
-    story = Story(journal)
-    await story.begin()
-    return story
-
-
-@pytest.fixture
-def lab(postgres_url: str, nats_url: str, tmp_path: Path) -> Lab:
-    return Lab(postgres_url, nats_url, tmp_path)
 
 
 @pytest.fixture

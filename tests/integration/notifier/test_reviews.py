@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import asyncpg
 import httpx
@@ -14,31 +13,12 @@ from takeback.ids import new_id
 from tests.integration.notifier_lab import (
     Lab,
     Replica,
-    StandInJournal,
     Story,
     entry_view,
     eventually,
     subscribed,
 )
 from tests.servers import NatsServer
-
-
-@pytest.fixture
-async def journal(nats_url: str) -> AsyncIterator[StandInJournal]:
-    async with StandInJournal.running(nats_url) as journal:
-        yield journal
-
-
-@pytest.fixture
-async def story(journal: StandInJournal) -> Story:
-    story = Story(journal)
-    await story.begin(rogue="member", cleric="approver")
-    return story
-
-
-@pytest.fixture
-def lab(postgres_url: str, nats_url: str, tmp_path: Path) -> Lab:
-    return Lab(postgres_url, nats_url, tmp_path)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from takeback.ids import new_id
-from tests.integration.deliveries.conftest import Owner
+from tests.integration.notifier.deliveries.conftest import Owner
 from tests.integration.notifier_lab import Lab, Story, entry_view
 from tests.integration.receivers import HookServer, MailServer, subject_of, text_of
 from tests.waiting import eventually

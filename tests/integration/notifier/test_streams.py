@@ -4,7 +4,6 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import asyncpg
 import httpx
@@ -12,26 +11,8 @@ import pytest
 import websockets
 
 from takeback import json
-from tests.integration.notifier_lab import Lab, Replica, StandInJournal, Story
+from tests.integration.notifier_lab import Lab, Replica, Story
 from tests.waiting import eventually
-
-
-@pytest.fixture
-async def journal(nats_url: str) -> AsyncIterator[StandInJournal]:
-    async with StandInJournal.running(nats_url) as journal:
-        yield journal
-
-
-@pytest.fixture
-async def story(journal: StandInJournal) -> Story:
-    story = Story(journal)
-    await story.begin(rogue="member")
-    return story
-
-
-@pytest.fixture
-def lab(postgres_url: str, nats_url: str, tmp_path: Path) -> Lab:
-    return Lab(postgres_url, nats_url, tmp_path)
 
 
 @pytest.fixture
