@@ -94,7 +94,7 @@ class Deciding:
         authorities = await self._authorities(campaign, by, judged, entries)
         resources: list[str] = []
         if decision.decision == "approve":
-            await self._check_current(decided, campaign, entries)
+            entries = await self._current(decided, campaign, stored)
             resources = resources_of(plan, entries, decided.leave_out)
         return await self._append(record_id, campaign, by, body, authorities, resources, request)
 
@@ -194,6 +194,23 @@ class Deciding:
                 raise await self._campaigns.security.refuse(campaign, by, "take this back", name)
             authorities[name] = authority
         return authorities
+
+    async def _current(self, decided: Decided, campaign: str, stored: dict[str, StoredEntry]) -> dict[str, Entry]:
+        """The plan's entries as they are now; raises 409 plan-stale where a record is no longer as it was (G6).
+
+        Another reversal may take one of them up between the look at the entries and the look at the records. Its claim is
+        written before its undo is sent, so a second look at the entries tells of it (G9).
+        """
+        while True:
+            entries = {id_: Entry.model_validate(found.public) for id_, found in stored.items()}
+            try:
+                await self._check_current(decided, campaign, entries)
+                return entries
+            except Problem as stale:
+                again = await self._entries(campaign, decided.plan)
+                if stale.slug != "plan-stale" or all(again[id_].view_seq == stored[id_].view_seq for id_ in stored):
+                    raise
+                stored = again
 
     async def _check_current(self, decided: Decided, campaign: str, entries: Mapping[str, Entry]) -> None:
         """Raises 409 plan-stale where a record is no longer as it was when the plan was made (G6)."""
