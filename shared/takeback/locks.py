@@ -70,7 +70,7 @@ class Locks:
     """Leases for one process: its callers queue here, so that the process contends once for each name.
 
     Commands of many callers travel in one write. Nothing is retried by the client: a retried ``SET NX`` that was won reads
-    as lost. Build it in a composition root; `close` gives back nothing by itself, leases end by `release` or by their time.
+    as lost. Build it in a composition root; `close` gives back what is kept, any other lease ends by `release` or its time.
     """
 
     def __init__(self, url: str) -> None:

@@ -89,12 +89,12 @@ class Deciding:
         _check_names(plan, decision)
         decided = decided_of(proposed, body, by.sub)
         stored = await self._entries(campaign, plan)
-        entries = {id_: Entry.model_validate(found.public) for id_, found in stored.items()}
+        entries = _public(stored)
         judged = [step.entry for step in plan.steps if step.entry not in decided.leave_out] or plan.targets
         authorities = await self._authorities(campaign, by, judged, entries)
         resources: list[str] = []
         if decision.decision == "approve":
-            entries = await self._current(decided, campaign, stored)
+            entries = await self._current(decided, campaign, stored, entries)
             resources = resources_of(plan, entries, decided.leave_out)
         return await self._append(record_id, campaign, by, body, authorities, resources, request)
 
@@ -195,14 +195,15 @@ class Deciding:
             authorities[name] = authority
         return authorities
 
-    async def _current(self, decided: Decided, campaign: str, stored: dict[str, StoredEntry]) -> dict[str, Entry]:
+    async def _current(
+        self, decided: Decided, campaign: str, stored: dict[str, StoredEntry], entries: dict[str, Entry]
+    ) -> dict[str, Entry]:
         """The plan's entries as they are now; raises 409 plan-stale where a record is no longer as it was (G6).
 
         Another reversal may take one of them up between the look at the entries and the look at the records. Its claim is
         written before its undo is sent, so a second look at the entries tells of it (G9).
         """
         while True:
-            entries = {id_: Entry.model_validate(found.public) for id_, found in stored.items()}
             try:
                 await self._check_current(decided, campaign, entries)
                 return entries
@@ -210,7 +211,7 @@ class Deciding:
                 again = await self._entries(campaign, decided.plan)
                 if stale.slug != "plan-stale" or all(again[id_].view_seq == stored[id_].view_seq for id_ in stored):
                     raise
-                stored = again
+                stored, entries = again, _public(again)
 
     async def _check_current(self, decided: Decided, campaign: str, entries: Mapping[str, Entry]) -> None:
         """Raises 409 plan-stale where a record is no longer as it was when the plan was made (G6)."""
@@ -256,6 +257,10 @@ class Deciding:
                     assert effect.resource is not None
                     ours.versions.setdefault(effect.resource, set()).add(effect.version)
         return ours
+
+
+def _public(stored: Mapping[str, StoredEntry]) -> dict[str, Entry]:
+    return {id_: Entry.model_validate(found.public) for id_, found in stored.items()}
 
 
 @dataclass(frozen=True, slots=True)
