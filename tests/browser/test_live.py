@@ -1,6 +1,6 @@
 """A page that follows: it draws itself anew, and comes back after a stream that was refused."""
 
-from playwright.async_api import Route, expect
+from playwright.async_api import Response, Route, expect
 
 from tests.browser.people import Console, Theatre
 
@@ -71,10 +71,14 @@ async def test_words_about_time_are_drawn_anew_while_nothing_happens(console: Co
     _, narrator = await theatre.table(64)
     page = await console.window("gm")
     await page.clock.install()
-    await console.open(page, f"/console/runs/{narrator.run}")
-    await expect(page.locator("#live")).to_have_attribute("data-state", "on")
-    for passing in (1_000, 300_000):  # what the opened stream asks for, and then nothing but time
-        async with page.expect_response(page.url):
-            await page.clock.run_for(passing)
+    path = f"/console/runs/{narrator.run}"
+
+    def drawn_anew(answer: Response) -> bool:
+        return answer.url == console.url + path and answer.request.resource_type == "fetch"
+
+    async with page.expect_response(drawn_anew):  # the opened stream asks for it
+        await console.open(page, path)
+    async with page.expect_response(drawn_anew):  # nothing but time does
+        await page.clock.run_for(300_000)
     await expect(page.locator("#announce")).to_be_empty()
     assert console.errors == []
