@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
+import hypothesis
 import pytest
 import redis
 
@@ -22,6 +23,16 @@ AnyServer = TypeVar("AnyServer", bound=Server)
 # Everybody that a test speaks to is on this machine. Hundreds of authorities need not be read for each client.
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = os.devnull
+
+# How long an example takes says how busy the machine is, and nothing of what is tried.
+hypothesis.settings.register_profile(
+    "takeback",
+    parent=hypothesis.settings.get_profile(hypothesis.settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    print_blob=True,
+)
+hypothesis.settings.load_profile("takeback")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -66,7 +66,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[Fact], list[str], Plan]:
     return facts, targets, planned(facts, targets, observed=observed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds())
 def test_every_target_and_dependent_stands_in_exactly_one_section(world: tuple[list[Fact], list[str], Plan]) -> None:
     """G4."""
@@ -79,7 +79,7 @@ def test_every_target_and_dependent_stands_in_exactly_one_section(world: tuple[l
     assert not reads & set(placed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds())
 def test_every_step_stands_before_what_it_builds_on(world: tuple[list[Fact], list[str], Plan]) -> None:
     """G4: a safe order, within a run strictly later first."""
@@ -97,7 +97,7 @@ def test_every_step_stands_before_what_it_builds_on(world: tuple[list[Fact], lis
                 assert known[later].seq < known[step.entry].seq
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds())
 def test_nothing_in_a_plan_contradicts_another_part_of_it(world: tuple[list[Fact], list[str], Plan]) -> None:
     """G11."""
@@ -123,7 +123,7 @@ def test_nothing_in_a_plan_contradicts_another_part_of_it(world: tuple[list[Fact
         assert len(lost) == (len(step.conflict.fields) if step.conflict is not None else 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(runs(), st.randoms(use_true_random=False))
 def test_the_order_in_which_entries_are_read_changes_nothing(facts: list[Fact], random: object) -> None:
     """G6: the digest is the same for the same world, and so is every other part."""
@@ -135,7 +135,7 @@ def test_the_order_in_which_entries_are_read_changes_nothing(facts: list[Fact], 
     assert safe_order(facts) == safe_order(shuffled)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(runs())
 def test_a_link_leads_to_an_earlier_entry_of_the_same_run(facts: list[Fact]) -> None:
     """G1, G3."""
