@@ -11,7 +11,7 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 from takeback.embedded.nats import PERMISSIONS, configuration
-from takeback.embedded.process import free_port
+from tests.ports import own_port
 from tests.servers import TEST_SETTINGS
 
 # The images that docker-compose.yml names; a test holds the two against each other.
@@ -49,7 +49,7 @@ class _Container:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._image, self._inner_port, self._ready, self._arguments = image, port, ready, arguments
-        self.port = free_port()
+        self.port = own_port()
         self._container: DockerContainer | None = None
 
     async def start(self) -> None:

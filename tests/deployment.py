@@ -25,8 +25,9 @@ from aiosmtpd.smtp import SMTP
 from examples.deal.post import letters
 from takeback.embedded import EmbeddedPostgres
 from takeback.embedded.binaries import nats_server, valkey_server
-from takeback.embedded.process import ServerProcess, free_port, listens
+from takeback.embedded.process import ServerProcess, listens
 from tests.compose import ROOT, Compose, ComposeService, Dockerfile
+from tests.ports import own_port
 from tests.servers import TEST_SETTINGS
 
 BIN = Path(sys.executable).parent
@@ -64,7 +65,7 @@ class Deployment:
 
     def port(self, service: str, inner: int) -> int:
         """Where on 127.0.0.1 port *inner* of *service* is."""
-        return self._ports.setdefault((service, inner), free_port())
+        return self._ports.setdefault((service, inner), own_port())
 
     def url(self, service: str, inner: int) -> str:
         """The HTTP address of *service*."""

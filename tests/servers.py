@@ -20,6 +20,7 @@ import psutil
 
 from takeback.database import migrate
 from takeback.embedded import EmbeddedNats, EmbeddedPostgres, EmbeddedValkey
+from tests.ports import own_port
 
 # A crash of the machine is not among the things that tests do: no fsync. A crash of PostgreSQL itself is, and loses
 # nothing with these settings.
@@ -92,13 +93,13 @@ class Processes:
     """Servers as child processes, from the wheels or PATH."""
 
     def postgres(self, folder: Path) -> Server:
-        return EmbeddedPostgres(folder, settings=TEST_SETTINGS, trust=True)
+        return EmbeddedPostgres(folder, port=own_port(), settings=TEST_SETTINGS, trust=True)
 
     def nats(self, folder: Path) -> NatsServer:
-        return _ForgetfulNats(folder)
+        return _ForgetfulNats(folder, port=own_port())
 
     def valkey(self, folder: Path) -> Server:
-        return EmbeddedValkey(folder)
+        return EmbeddedValkey(folder, port=own_port())
 
 
 def backend() -> Backend:

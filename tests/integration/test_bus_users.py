@@ -13,7 +13,8 @@ from nats.aio.msg import Msg
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from takeback.embedded.binaries import nats_server as program
-from takeback.embedded.process import free_port, listens
+from takeback.embedded.process import listens
+from tests.ports import own_port
 from tests.servers import NatsServer
 
 DEPLOYED = Path(__file__).parents[2] / "deploy/nats/nats.conf"
@@ -32,10 +33,10 @@ def users(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bus]:
         server: NatsServer = request.getfixturevalue("nats_server")
         yield Bus(server.url, server.subscriber_url, server.tools_url)
         return
-    port = free_port()
+    port = own_port()
     config = tmp_path / "nats.conf"
     config.write_text(DEPLOYED.read_text().replace("/data", str(tmp_path / "store")))
-    command = [program(), "-c", config, "-a", "127.0.0.1", "-p", str(port), "-m", str(free_port())]
+    command = [program(), "-c", config, "-a", "127.0.0.1", "-p", str(port), "-m", str(own_port())]
     environ = {f"NATS_{name}PASSWORD": "secret" for name in ("", "SUBSCRIBER_", "TOOLS_")}
     with subprocess.Popen(command, env=environ) as process:
         while not listens(port, greeting=b"INFO "):

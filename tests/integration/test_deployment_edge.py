@@ -11,11 +11,12 @@ import pytest
 import pytest_asyncio
 
 from notifier.console.console import Console
-from takeback.embedded.process import ServerProcess, free_port, listens
+from takeback.embedded.process import ServerProcess, listens
 from takeback.ids import new_id
 from takeback.messages.doors import DOORS, Door
 from tests.compose import ROOT
 from tests.deployment import BIN
+from tests.ports import own_port
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -29,13 +30,12 @@ class Upstream:
         self.name = name
         self.heard: list[str] = []
         self.hangs_up = False
-        self.port = 0
+        self.port = own_port()
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         assert self._server is not None
@@ -105,7 +105,7 @@ def edge(started: Edge) -> Edge:
 
 @asynccontextmanager
 async def _caddy(folder: Path, upstreams: dict[str, Upstream]) -> AsyncIterator[str]:
-    port = free_port()
+    port = own_port()
     at = {name: f"127.0.0.1:{upstream.port}" for name, upstream in upstreams.items()}
     environ = {
         "HOME": str(folder),

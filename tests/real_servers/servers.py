@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from recorder.manifest import Checked, read_manifest
 from tests.node_servers import node_server
+from tests.ports import own_port
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -59,7 +59,7 @@ async def sqlite(folder: Path) -> AsyncIterator[Config]:
 async def radicale(folder: Path) -> AsyncIterator[Config]:
     """A calendar of its own on a running Radicale, which keeps it in ``folder/calendars``."""
     _program("radicale")
-    url = f"http://127.0.0.1:{_free_port()}"
+    url = f"http://127.0.0.1:{own_port()}"
     settings = ["--server-hosts", url.removeprefix("http://"), "--auth-type", "none"]
     settings += ["--storage-filesystem-folder", str(folder / "calendars"), "--logging-level", "error"]
     process = await asyncio.create_subprocess_exec(str(_PYTHON / "python"), "-m", "radicale", *settings)
@@ -88,11 +88,6 @@ def _program(name: str) -> Path:
     if not program.exists():
         pytest.skip(f"{name} is not installed; `make .venv/.realservers` does it")
     return program
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        return int(bound.getsockname()[1])
 
 
 async def _answers(http: httpx.AsyncClient, url: str, process: asyncio.subprocess.Process) -> None:

@@ -12,6 +12,7 @@ from mcp import MCPError
 from takeback.extension import EXTENSION
 from tests.integration.mcp_door.conftest import ALLOWED, text, told
 from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab
+from tests.ports import own_port
 from tests.servers_lab.deals import DealServer
 from tests.servers_lab.reference import TOOLS, Reference
 from tests.waiting import eventually
@@ -110,9 +111,8 @@ async def test_the_session_with_a_tool_server_stays_open_and_is_shared(undeclare
 
 async def test_a_tool_server_that_died_is_reached_again_when_it_is_back(lab: McpLab) -> None:
     """J15: the dead session is replaced; meanwhile the call fails, and says that nothing was sent."""
-    reference = Reference()
-    async with reference.serving():
-        port = int(reference.url.split(":")[2].split("/")[0])
+    reference, port = Reference(), own_port()
+    async with reference.serving(port):
         campaign = await lab.campaign(ALLOWED, ref={"transport": "mcp", "url": reference.url})
         async with campaign.connect("ref", "2026-07-28") as client:
             assert text(await client.call_tool("echo", {"text": "1"})) == "1"
