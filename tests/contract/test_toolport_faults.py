@@ -24,6 +24,7 @@ from recorder.toolport.http_target import Target
 from takeback.extension import EXTENSION, UndoRequest, read_definition
 from tests.contract.test_toolport import DEAL, ENVIRON, SECRET, call, http
 from tests.crm_server import ROWS, SCHEMA, build
+from tests.ports import own_port
 
 HEADERS = {"Authorization": "Bearer env:TAKEBACK_SECRET_CRM"}
 
@@ -61,10 +62,10 @@ class Legacy:
 
 
 class HangingUp:
-    """A proxy that hangs up, when told so, instead of passing on an answer."""
+    """A proxy that passes on what is asked with *word* in it, and hangs up instead of passing on the answer."""
 
-    def __init__(self) -> None:
-        self.hang_up = False
+    def __init__(self, word: bytes) -> None:
+        self._word = word
 
     @asynccontextmanager
     async def before(self, url: str) -> AsyncIterator[str]:
@@ -72,15 +73,21 @@ class HangingUp:
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             there, back = await asyncio.open_connection(target.hostname, target.port)
+            asked = False
 
-            async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, answering: bool) -> None:
-                while data := await source.read(65536):
-                    if answering and self.hang_up:
-                        break
-                    sink.write(data)
-                sink.close()
+            async def ask() -> None:
+                nonlocal asked
+                while data := await reader.read(65536):
+                    asked = asked or self._word in data
+                    back.write(data)
+                back.close()
 
-            await asyncio.gather(pump(reader, back, False), pump(there, writer, True), return_exceptions=True)
+            async def answer() -> None:
+                while (data := await there.read(65536)) and not asked:
+                    writer.write(data)
+                writer.close()
+
+            await asyncio.gather(ask(), answer(), return_exceptions=True)
             back.close()
 
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
@@ -182,15 +189,12 @@ async def test_a_transport_that_is_not_spoken_is_refused() -> None:
 
 async def test_a_server_that_hangs_up_leaves_doubt_and_the_others_are_served(pool: asyncpg.Pool) -> None:
     """J7: the effect is there, the answer was lost, the key tells."""
-    proxy = HangingUp()
-    async with http(build(pool).http_app(secret=SECRET)) as url, proxy.before(url) as through:
+    async with http(build(pool).http_app(secret=SECRET)) as url, HangingUp(b'"charge"').before(url) as through:
         port = await mcp_port(through)
         await port.describe(deadline=10)
         running = asyncio.create_task(call(port, "slow", "ent_2", seconds=0.2))
-        proxy.hang_up = True
         with pytest.raises(NoAnswer):
             await call(port, "charge", accountId=1, amount=1)
-        proxy.hang_up = False
         assert (await running).is_error is False
         seen = await port.observe(None, entry="ent_1", deadline=10)
         assert seen.call is not None
@@ -200,24 +204,26 @@ async def test_a_server_that_hangs_up_leaves_doubt_and_the_others_are_served(poo
 
 
 async def test_a_server_started_anew_is_found_again(pool: asyncpg.Pool) -> None:
-    async with http(build(pool).http_app(secret=SECRET)) as url:
+    at = own_port()
+    async with http(build(pool).http_app(secret=SECRET), at) as url:
         port = await mcp_port(url)
         await call(port, "charge", accountId=1, amount=1)
     with pytest.raises(NotSent):
         await call(port, "charge", "ent_2", accountId=1, amount=1)
-    async with http(build(pool).http_app(secret=SECRET), urlsplit(url).port or 0):
+    async with http(build(pool).http_app(secret=SECRET), at):
         assert (await call(port, "charge", "ent_3", accountId=1, amount=1)).is_error is False
         await port.close()
     assert await pool.fetchval("select balance from accounts") == 98
 
 
 async def test_a_server_of_the_older_revision_is_spoken_to_and_its_lost_session_renewed(pool: asyncpg.Pool) -> None:
-    async with http(Legacy(build(pool).http_app(secret=SECRET))) as url:
+    at = own_port()
+    async with http(Legacy(build(pool).http_app(secret=SECRET)), at) as url:
         port = await mcp_port(url)
         described = await port.describe(deadline=10)
         assert described.undo_tool == "takeback_undo", "known by its role: the handshake drops the extensions"
         await call(port, "charge", accountId=1, amount=1)
-    async with http(Legacy(build(pool).http_app(secret=SECRET)), urlsplit(url).port or 0):
+    async with http(Legacy(build(pool).http_app(secret=SECRET)), at):
         assert (await call(port, "charge", "ent_2", accountId=1, amount=1)).is_error is False
         await port.close()
     assert await pool.fetchval("select balance from accounts") == 98
