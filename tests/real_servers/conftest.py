@@ -22,8 +22,7 @@ async def lab(
     servers: Backend, migrated_databases: Databases, valkey_server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[McpLab]:
     folder = tmp_path_factory.mktemp("real")
-    settings = {"TAKEBACK_HTTP_ALLOW_PRIVATE": "1", "TAKEBACK_FORWARD_DEADLINE_SECONDS": "10"}
-    async with mcp_lab(servers, migrated_databases, valkey_server.url, folder, **settings) as lab:
+    async with mcp_lab(servers, migrated_databases, valkey_server.url, folder) as lab:
         yield lab
 
 
