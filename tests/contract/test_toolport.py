@@ -18,6 +18,7 @@ from takeback.extension import RequestMeta, UndoRequest
 from tests.crm_server import EMPTY, ROWS, SCHEMA, build
 from tests.servers import Backend
 from tests.serving import served
+from tests.waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -89,7 +90,9 @@ def port(shared_port: ToolPort, pool: asyncpg.Pool) -> ToolPort:
     return shared_port
 
 
-async def call(port: ToolPort, operation: str, key: str = "ent_1", deadline: float = 10, **arguments: Any) -> Outcome:
+async def call(
+    port: ToolPort, operation: str, key: str = "ent_1", deadline: float = WAIT_SECONDS, **arguments: Any
+) -> Outcome:
     meta = RequestMeta(entry=key, idempotency_key=key, fence=1, serial_key=f"cmp_{key}")
     return await port.call(operation, arguments, meta, deadline=deadline)
 
@@ -101,7 +104,7 @@ def undo_of(offered: dict[str, Any], **more: Any) -> UndoRequest:
 
 async def test_a_server_describes_its_operations_and_the_three_tools_are_hidden(port: ToolPort) -> None:
     """J15, J16."""
-    described = await port.describe(deadline=10)
+    described = await port.describe(deadline=WAIT_SECONDS)
     assert (described.name, described.version) == ("crm", "2.1")
     names = {operation.name for operation in described.operations}
     assert {"update_deal", "get_deal", "send_mail"} <= names
@@ -114,7 +117,7 @@ async def test_a_server_describes_its_operations_and_the_three_tools_are_hidden(
 
 
 async def test_a_pin_is_the_same_whenever_the_definition_is(port: ToolPort) -> None:
-    first, second = await port.describe(deadline=10), await port.describe(deadline=10)
+    first, second = await port.describe(deadline=WAIT_SECONDS), await port.describe(deadline=WAIT_SECONDS)
     assert [o.pin for o in first.operations] == [o.pin for o in second.operations]
     assert len({o.pin for o in first.operations}) == len(first.operations)
 
@@ -162,17 +165,17 @@ async def test_a_call_past_its_deadline_has_no_answer_and_can_be_asked_about(
     port: ToolPort, pool: asyncpg.Pool
 ) -> None:
     """J7."""
-    await port.describe(deadline=10)
+    await port.describe(deadline=WAIT_SECONDS)
     with pytest.raises(NoAnswer):
-        await call(port, "slow", deadline=0.1, seconds=0.4)
-    seen = await port.observe(None, entry="ent_1", deadline=10)
+        await call(port, "slow", deadline=0.3, seconds=1.5)
+    seen = await port.observe(None, entry="ent_1", deadline=WAIT_SECONDS)
     assert seen.call is not None
     assert seen.call.outcome in {"committed", "never"}
     assert await pool.fetchval("select count(*) from runs") == (1 if seen.call.outcome == "committed" else 0)
 
 
 async def test_a_cancelled_caller_leaves_the_port_to_the_others(port: ToolPort) -> None:
-    await port.describe(deadline=10)
+    await port.describe(deadline=WAIT_SECONDS)
     cancelled = asyncio.create_task(call(port, "slow", seconds=1))
     other = asyncio.create_task(call(port, "slow", "ent_2", seconds=0.1))
     await asyncio.sleep(0)
@@ -185,10 +188,10 @@ async def test_an_undo_is_dispatched_and_the_record_is_observed(port: ToolPort) 
     """G8."""
     outcome = await call(port, "update_deal", dealId="D-881", stage="lost")
     undo = outcome.meta["undo"]
-    answer = await port.undo(undo_of(undo), deadline=10)
+    answer = await port.undo(undo_of(undo), deadline=WAIT_SECONDS)
     assert answer.outcome == "reverted" and answer.unresolved == []
     assert answer.undo is not None and answer.undo.kind == "compensate"
-    seen = await port.observe(DEAL, entry="ent_9", deadline=10)
+    seen = await port.observe(DEAL, entry="ent_9", deadline=WAIT_SECONDS)
     assert seen.exists is True and seen.fields is not None and seen.fields["stage"] == "won"
     assert seen.version == answer.effects[0].version
     assert seen.call is not None and seen.call.outcome == "committed"
@@ -198,31 +201,31 @@ async def test_an_undo_over_a_newer_change_is_a_conflict(port: ToolPort, pool: a
     """G8."""
     undo = (await call(port, "update_deal", dealId="D-881", stage="lost")).meta["undo"]
     await pool.execute("update deals set title = 'Quay'")
-    answer = await port.undo(undo_of(undo), deadline=10)
+    answer = await port.undo(undo_of(undo), deadline=WAIT_SECONDS)
     assert answer.outcome == "conflict"
 
 
 async def test_single_fields_are_taken_back(port: ToolPort, pool: asyncpg.Pool) -> None:
     undo = (await call(port, "update_deal", dealId="D-881", stage="lost", title="Sunk")).meta["undo"]
-    answer = await port.undo(undo_of(undo, force=True, fields=["stage"]), deadline=10)
+    answer = await port.undo(undo_of(undo, force=True, fields=["stage"]), deadline=WAIT_SECONDS)
     assert answer.outcome == "reverted"
     assert await pool.fetchval("select stage || ' ' || title from deals") == "won Sunk"
 
 
 async def test_a_deleted_record_is_observed_as_gone(port: ToolPort) -> None:
     await call(port, "delete_deal", dealId="D-881")
-    seen = await port.observe(DEAL, deadline=10)
+    seen = await port.observe(DEAL, deadline=WAIT_SECONDS)
     assert (seen.exists, seen.version, seen.fields) == (False, "absent", None)
 
 
 async def test_a_strangers_resource_is_refused_not_called_absent(port: ToolPort) -> None:
     with pytest.raises(ToolRefused):
-        await port.observe("erp://order/1", deadline=10)
+        await port.observe("erp://order/1", deadline=WAIT_SECONDS)
 
 
 async def test_a_preview_tells_the_effect_and_has_none(port: ToolPort, pool: asyncpg.Pool) -> None:
     """P7."""
-    preview = await port.preview("update_deal", {"dealId": "D-881", "stage": "lost"}, deadline=10)
+    preview = await port.preview("update_deal", {"dealId": "D-881", "stage": "lost"}, deadline=WAIT_SECONDS)
     change = preview.effects[0].changes[0]
     assert (change.field, change.old, change.new) == ("stage", "won", "lost")
     assert await pool.fetchval("select stage from deals") == "won"
@@ -230,7 +233,7 @@ async def test_a_preview_tells_the_effect_and_has_none(port: ToolPort, pool: asy
 
 async def test_a_preview_of_a_call_that_would_fail_is_refused(port: ToolPort) -> None:
     with pytest.raises(ToolRefused, match="nonsense"):
-        await port.preview("update_deal", {"dealId": "D-881", "stage": "nonsense"}, deadline=10)
+        await port.preview("update_deal", {"dealId": "D-881", "stage": "nonsense"}, deadline=WAIT_SECONDS)
 
 
 async def test_a_caller_cancelled_while_connecting_does_not_fail_the_next(

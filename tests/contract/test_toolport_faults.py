@@ -25,6 +25,7 @@ from takeback.extension import EXTENSION, UndoRequest, read_definition
 from tests.contract.test_toolport import DEAL, ENVIRON, SECRET, call, http
 from tests.crm_server import ROWS, SCHEMA, build
 from tests.ports import own_port
+from tests.waiting import WAIT_SECONDS, eventually
 
 HEADERS = {"Authorization": "Bearer env:TAKEBACK_SECRET_CRM"}
 
@@ -136,7 +137,7 @@ async def test_a_private_address_is_refused_unless_the_recorder_allows_it(pool: 
     async with http(build(pool).http_app(secret=SECRET)) as url:
         port = await mcp_port(url, {}, {})
         with pytest.raises(ToolRefused, match="TAKEBACK_HTTP_ALLOW_PRIVATE"):
-            await port.describe(deadline=10)
+            await port.describe(deadline=WAIT_SECONDS)
         with pytest.raises(ToolRefused, match="a private address"):
             await call(port, "charge", accountId=1, amount=1)
         await port.close()
@@ -158,7 +159,7 @@ async def test_a_name_is_looked_up_once_and_its_address_kept(
     async with http(build(pool).http_app(secret=SECRET)) as url:
         named = url.replace("127.0.0.1", "tools.example")
         port = await mcp_port(named, HEADERS, {"TAKEBACK_SECRET_CRM": SECRET, "TAKEBACK_ORIGINS_CRM": named})
-        described = await port.describe(deadline=10)
+        described = await port.describe(deadline=WAIT_SECONDS)
         assert (await call(port, "charge", accountId=1, amount=1)).is_error is False
         await port.close()
     assert described.operations
@@ -191,12 +192,12 @@ async def test_a_server_that_hangs_up_leaves_doubt_and_the_others_are_served(poo
     """J7: the effect is there, the answer was lost, the key tells."""
     async with http(build(pool).http_app(secret=SECRET)) as url, HangingUp(b'"charge"').before(url) as through:
         port = await mcp_port(through)
-        await port.describe(deadline=10)
+        await port.describe(deadline=WAIT_SECONDS)
         running = asyncio.create_task(call(port, "slow", "ent_2", seconds=0.2))
         with pytest.raises(NoAnswer):
             await call(port, "charge", accountId=1, amount=1)
         assert (await running).is_error is False
-        seen = await port.observe(None, entry="ent_1", deadline=10)
+        seen = await port.observe(None, entry="ent_1", deadline=WAIT_SECONDS)
         assert seen.call is not None
         assert seen.call.outcome in {"committed", "never"}, "the hang-up may have cancelled it in time"
         assert await pool.fetchval("select balance from accounts") == (99 if seen.call.outcome == "committed" else 100)
@@ -220,7 +221,7 @@ async def test_a_server_of_the_older_revision_is_spoken_to_and_its_lost_session_
     at = own_port()
     async with http(Legacy(build(pool).http_app(secret=SECRET)), at) as url:
         port = await mcp_port(url)
-        described = await port.describe(deadline=10)
+        described = await port.describe(deadline=WAIT_SECONDS)
         assert described.undo_tool == "takeback_undo", "known by its role: the handshake drops the extensions"
         await call(port, "charge", accountId=1, amount=1)
     async with http(Legacy(build(pool).http_app(secret=SECRET)), at):
@@ -255,15 +256,17 @@ async def test_a_killed_child_leaves_doubt_and_the_next_call_starts_it_anew(
         "env": {"CRM_DATABASE": empty_postgres_url},
     }
     port = await open_port(config, None, ENVIRON)  # type: ignore[arg-type]
-    await port.describe(deadline=10)
-    in_flight = asyncio.create_task(call(port, "slow", seconds=30, deadline=30))
-    while await pool.fetchval("select count(*) from pg_stat_activity where state = 'idle in transaction'") == 0:
-        await asyncio.sleep(0)
+    await port.describe(deadline=WAIT_SECONDS)
+    in_flight = asyncio.create_task(call(port, "slow", seconds=60, deadline=60))
+    at_work = (
+        "select count(*) from pg_stat_activity where state = 'idle in transaction' and datname = current_database()"
+    )
+    await eventually(lambda: pool.fetchval(at_work))
     os.kill(int(pid.read_text()), signal.SIGKILL)
     with pytest.raises(NoAnswer):
         await in_flight
     assert (await call(port, "charge", "ent_2", accountId=1, amount=1)).is_error is False
-    seen = await port.observe(None, entry="ent_1", deadline=10)
+    seen = await port.observe(None, entry="ent_1", deadline=WAIT_SECONDS)
     assert seen.call is not None and seen.call.outcome == "never"
     await port.close()
 
@@ -379,11 +382,11 @@ async def test_a_result_that_breaks_its_own_output_schema_still_counts() -> None
 async def test_a_definition_is_kept_exactly_and_a_server_without_undo_says_so() -> None:
     async with http(Odd({})) as url:
         port = await mcp_port(url, {})
-        described = await port.describe(deadline=10)
+        described = await port.describe(deadline=WAIT_SECONDS)
         assert described.operations[0].definition["new"] == 1
         assert described.operations[0].declaration.declared is False
         with pytest.raises(Unsupported):
-            await port.observe(DEAL, deadline=10)
+            await port.observe(DEAL, deadline=WAIT_SECONDS)
         with pytest.raises(Unsupported):
-            await port.undo(UndoRequest(compensation_token="token", idempotency_key="ent_1"), deadline=10)
+            await port.undo(UndoRequest(compensation_token="token", idempotency_key="ent_1"), deadline=WAIT_SECONDS)
         await port.close()
