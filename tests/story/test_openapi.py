@@ -95,11 +95,12 @@ async def test_every_answer_of_a_reversal_is_as_the_document_says(stage: Stage, 
         await owner.ask("POST", "/v1/tickets", status=201)
         await owner.ask("GET", "/v1/runs/run_none/review", status=404)
         await owner.ask("POST", f"/v1/campaigns/{deal}/plans", {"run": "run_none", "entries": ["x"]}, status=422)
-        for kind in ("review.ready", "review.acknowledged", "broadcast.sent", "reversal.completed", "policy.changed"):
+        for kind in (
+            "review.ready", "review.acknowledged", "broadcast.sent", "reversal.completed", "policy.changed",
+            "approval.requested", "approval.decided", "entry.denied", "run.paused", "calendar.changed",
+        ):  # fmt: skip
             await subscriber.until(kind)
     assert subscriber.wrong == []
-    kinds = {event["type"].removeprefix("io.github.takeback.") for event in subscriber.heard}
-    assert {"approval.requested", "approval.decided", "entry.denied", "run.paused", "calendar.changed"} <= kinds
 
 
 async def _administer(owner: Visitor) -> None:
