@@ -45,16 +45,16 @@ async def recorder_lab(environ: Mapping[str, str]) -> AsyncIterator[RecorderLab]
 
 
 def lab_environ(postgres_url: str, nats_url: str, redis_url: str, folder: Path, **more: str) -> dict[str, str]:
-    """The settings of a recorder on these servers, quick to doubt and to sweep; its keys are in *folder*."""
+    """The settings of a recorder on these servers, quick to sweep and slow to doubt; its keys are in *folder*."""
     ensure_keys(folder / "keys")
     return {
         "TAKEBACK_POSTGRES_URL": service_url(postgres_url, "recorder"),
         "TAKEBACK_NATS_URL": nats_url,
         "TAKEBACK_REDIS_URL": redis_url,
         "TAKEBACK_KEYS_DIR": str(folder / "keys"),
-        "TAKEBACK_FORWARD_DEADLINE_SECONDS": "1",
+        "TAKEBACK_FORWARD_DEADLINE_SECONDS": "20",
         "TAKEBACK_SWEEP_SECONDS": "0.1",
-        "TAKEBACK_LOCK_WAIT_SECONDS": "8",
+        "TAKEBACK_LOCK_WAIT_SECONDS": "20",
         "TAKEBACK_PIN_CHECK_SECONDS": "0.05",
         "TAKEBACK_HTTP_ALLOW_PRIVATE": "1",
         **more,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,6 @@ async def lab(
 ) -> AsyncIterator[Lab]:
     folder: Path = tmp_path_factory.mktemp("doubt")
     async with shared_lab(servers, migrated_databases, valkey_server.url, folder) as lab:
-        recording = lab.recorder.calls.recording  # type: ignore[union-attr]
-        intents = recording._intents
-        recording._deadline, intents._deadline, intents._lease_seconds = 0.15, 0.15, 1.0
         yield lab
 
 
@@ -44,9 +42,22 @@ async def campaign(lab: Lab) -> Campaign:
     return campaign
 
 
+@contextlib.contextmanager
+def _impatient(campaign: Campaign) -> Iterator[None]:
+    """What is forwarded meanwhile is soon in doubt: for calls whose answer never comes, and for them alone."""
+    recording = campaign.lab.recorder.calls.recording  # type: ignore[union-attr]
+    patient, recording._deadline = recording._deadline, 0.15
+    try:
+        yield
+    finally:
+        recording._deadline = patient
+
+
 async def _in_doubt(campaign: Campaign, operation: str, arguments: dict[str, Any], how: str) -> str:
     campaign.deals.behave(operation, how)
-    answered = await campaign.call(operation, arguments)
+    with _impatient(campaign):
+        answered = await campaign.call(operation, arguments)
+    await campaign.deals.arrived.wait()
     assert (answered.status_code, answered.json()["title"]) == (504, "in doubt"), answered.text
     assert answered.json()["entry"]["status"] == "in_doubt"
     return str(answered.json()["entry"]["id"])
@@ -78,14 +89,14 @@ async def test_finding_the_record_exactly_as_foretold_settles_a_doubt_and_a_vers
     campaign.deals.knows_keys = False
     asked = (await campaign.call(operation, arguments)).json()
     campaign.deals.behave(operation, "lose" if happened else "swallow")
-    await campaign.decide(asked["approval"]["id"])
     entry = asked["entry"]["id"]
+    with _impatient(campaign):
+        await campaign.decide(asked["approval"]["id"])
+        settled = await campaign.status_is(entry, "committed" if happened else "in_doubt")
     if happened:
-        settled = await campaign.status_is(entry, "committed")
         assert settled["effect"]["changes"]
         assert settled["undo"]["kind"] == "unknown"
         return
-    await campaign.status_is(entry, "in_doubt")
     campaign.deals.put("d9" if what == "create" else "d1", stage="somebody else's", amount=1)
     observed = campaign.deals.observed
     await eventually(lambda: campaign.deals.observed > observed + 1)
@@ -163,7 +174,9 @@ async def test_a_retry_under_the_callers_key_hears_of_the_doubt(campaign: Campai
     """J7: it never forwards again."""
     campaign.deals.knows_keys = False
     campaign.deals.behave("set_stage", "lose")
-    first = await campaign.set_stage("won", idempotency_key="k")
+    with _impatient(campaign):
+        first = await campaign.set_stage("won", idempotency_key="k")
+    await campaign.deals.arrived.wait()
     again = await campaign.set_stage("won", idempotency_key="k")
     assert (first.status_code, again.status_code) == (504, 504)
     assert first.json()["entry"]["id"] == again.json()["entry"]["id"]
@@ -173,31 +186,25 @@ async def test_a_retry_under_the_callers_key_hears_of_the_doubt(campaign: Campai
 async def test_an_outcome_that_comes_late_settles_the_doubt_that_its_lease_left(campaign: Campaign) -> None:
     """J7: the replica that waited for it is believed."""
     campaign.deals.knows_keys = False
-    recording = campaign.lab.recorder.calls.recording  # type: ignore[union-attr]
-    intents = recording._intents
-    recording._deadline, intents._deadline, intents._lease_seconds = 20.0, 20.0, 40.0
-    try:
-        campaign.deals.behave("set_stage", "hang")
-        call = asyncio.ensure_future(campaign.set_stage("won"))
-        await campaign.deals.arrived.wait()
-        entry = (await campaign.entries())[0]["id"]
-        await campaign.lab.sql("update recorder.entries set lease_until = now() where id = $1 returning id", entry)
-        await campaign.status_is(entry, "in_doubt")
-        campaign.deals.release.set()
-        assert (await call).status_code == 200
-        assert (await campaign.entry(entry))["status"] == "committed"
-    finally:
-        recording._deadline, intents._deadline, intents._lease_seconds = 0.15, 0.15, 1.0
+    campaign.deals.behave("set_stage", "hang")
+    call = asyncio.ensure_future(campaign.set_stage("won"))
+    await campaign.deals.arrived.wait()
+    entry = (await campaign.entries())[0]["id"]
+    await campaign.lab.sql("update recorder.entries set lease_until = now() where id = $1 returning id", entry)
+    await campaign.status_is(entry, "in_doubt")
+    campaign.deals.release.set()
+    assert (await call).status_code == 200
+    assert (await campaign.entry(entry))["status"] == "committed"
 
 
 async def test_a_call_whose_lease_ran_out_before_it_was_sent_is_not_sent(campaign: Campaign) -> None:
     """J7: a holder past its lease no longer sends; nothing happened."""
     intents = campaign.lab.recorder.calls.recording._intents  # type: ignore[union-attr]
-    intents._lease_seconds = 0.1  # less than the deadline: past it at once
+    usual, intents._lease_seconds = intents._lease_seconds, intents._deadline / 2  # past it at once
     try:
         answered = await campaign.set_stage("won")
     finally:
-        intents._lease_seconds = 1.0
+        intents._lease_seconds = usual
     assert (answered.status_code, answered.json()["entry"]["status"]) == (502, "failed")
     assert campaign.deals.calls == []
 
@@ -209,16 +216,10 @@ async def test_a_call_that_still_runs_after_a_second_is_hinted_at_on_the_bus(cam
     nats = await bus.connect(campaign.lab.environ["TAKEBACK_NATS_URL"], "listener")
     heard = await nats.subscribe(f"takeback.{campaign.id}.entry.pending")
     await nats.flush()
-    recording = campaign.lab.recorder.calls.recording  # type: ignore[union-attr]
-    intents = recording._intents
-    recording._deadline, intents._deadline, intents._lease_seconds = 20.0, 20.0, 40.0
-    try:
-        campaign.deals.behave("set_stage", "hang")
-        call = asyncio.ensure_future(campaign.set_stage("won"))
-        event = json.loads((await heard.next_msg(timeout=5)).data)
-        assert (event["data"]["entry"]["status"], "seq" in event["data"]) == ("pending", False)
-        campaign.deals.release.set()
-        assert (await call).status_code == 200
-    finally:
-        recording._deadline, intents._deadline, intents._lease_seconds = 0.15, 0.15, 1.0
-        await nats.close()
+    campaign.deals.behave("set_stage", "hang")
+    call = asyncio.ensure_future(campaign.set_stage("won"))
+    event = json.loads((await heard.next_msg(timeout=15)).data)
+    assert (event["data"]["entry"]["status"], "seq" in event["data"]) == ("pending", False)
+    campaign.deals.release.set()
+    assert (await call).status_code == 200
+    await nats.close()
