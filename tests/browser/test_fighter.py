@@ -1,6 +1,8 @@
 """The first story in the browser: Undo on the latest turn, while two players' screens watch."""
 
-from playwright.async_api import Page, expect
+import asyncio
+
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.people import Console, Theatre
 
@@ -83,6 +85,33 @@ async def test_a_partial_undo_keeps_the_messages_on_the_screen_and_marks_what_is
     row = await (await theatre.stage.game()).creature(cast.scene.adventure, cast.fighter.id)
     assert await hp_of(screen, cast.fighter.id) == row["hp"] == cast.fighter.hp
     assert console.errors == []
+
+
+async def test_a_state_that_comes_late_does_not_stand_over_what_came_since(console: Console, theatre: Theatre) -> None:
+    """N5: after a reversal the screen asks how everybody stands, and the next blow is heard before it has the answer."""
+    cast, narrator = await theatre.table(75)
+    fighter, adventure = cast.fighter, cast.scene.adventure
+    screen = await watching(console, theatre, str(cast.paladin.player), adventure)
+    await narrator.strike(adventure, fighter.id, 3)
+    await expect(screen.locator("#feed .gm")).to_have_count(1)
+    read, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(route: Route) -> None:
+        first, answer = not read.is_set(), await route.fetch()
+        read.set()
+        if first:
+            await go_on.wait()
+        await route.fulfill(response=answer)
+
+    await screen.route("**/state", late)
+    await (await theatre.stage.seat(str(cast.rogue.player))).undo(narrator.campaign, narrator.interaction)
+    await read.wait()
+    await narrator.strike(adventure, fighter.id, 5)
+    await expect(screen.locator(f'[data-creature="{fighter.id}"]')).to_have_attribute("data-hp", str(fighter.hp - 5))
+    async with screen.expect_event("requestfinished"):
+        go_on.set()
+    await screen.evaluate("fetch(location.pathname + '/state').then(answer => answer.json())")  # and what came is drawn
+    assert await hp_of(screen, fighter.id) == fighter.hp - 5
 
 
 async def test_the_button_is_there_for_everybody_and_the_server_alone_decides_who_may(

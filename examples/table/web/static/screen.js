@@ -5,6 +5,7 @@ const at = (what) => `/${encodeURIComponent(player)}/${encodeURIComponent(advent
 const feed = document.getElementById("feed");
 const party = document.getElementById("party");
 let last = null, wait = 500;
+let asked = 0, answered = 0; // of the questions how everybody stands
 
 document.getElementById("player").textContent = player;
 await refetch();
@@ -12,7 +13,8 @@ connect();
 
 function connect() {
   const source = new EventSource(at("stream") + (last ? `?lastEventId=${encodeURIComponent(last)}` : ""));
-  source.onopen = () => { wait = 500; live("live"); };
+  // What happened between the last answer and the stream's opening is in the next one.
+  source.onopen = () => { wait = 500; live("live"); refetch(); };
   source.onerror = () => {
     if (source.readyState !== EventSource.CLOSED) return live("connecting again"); // the browser does it by itself
     live("connecting again"); // refused, as while Takeback starts: by ourselves then
@@ -20,7 +22,7 @@ function connect() {
     wait = Math.min(wait * 2, 10_000);
   };
   hear(source, "entry.committed", ({ entry }) => { if (ours(entry)) told(entry); });
-  hear(source, "broadcast.sent", ({ payload }) => { if (payload?.adventure === adventure && payload.creatures) standing(payload.creatures); });
+  hear(source, "broadcast.sent", ({ payload }) => { if (payload?.adventure === adventure && payload.creatures) heard(payload.creatures); });
   hear(source, "broadcast.interaction_reverted", reverted);
   source.addEventListener("reset", (event) => { last = event.lastEventId; refetch(); });
 }
@@ -83,10 +85,19 @@ function reverted(data) {
   refetch();
 }
 
+// An answer that is still under way may be older than what is heard now.
+function heard(creatures) {
+  standing(creatures);
+  if (asked !== answered) refetch();
+}
+
 async function refetch() {
+  const mine = ++asked;
   const answer = await fetch(at("state"));
-  if (!answer.ok) return;
-  const state = await answer.json();
+  const state = answer.ok ? await answer.json() : null;
+  if (mine !== asked) return; // asked again since: the next answer is the newer one
+  answered = mine;
+  if (!state) return;
   document.getElementById("title").textContent = state.title;
   standing(state.creatures);
 }
