@@ -61,7 +61,8 @@ async def test_what_a_run_builds_on_is_confirmed_and_the_run_is_paused_from_its_
     await expect(page.locator("svg.picture .arc.confirmed")).to_have_count(1)
     await page.get_by_role("link", name="Timeline").click()
     for word, state in (("Pause", "paused"), ("Go on", "open"), ("Close", "closed")):
-        await page.get_by_role("button", name=word, exact=True).click()
+        async with page.expect_navigation():  # the stream may show the new state on the page that is left
+            await page.get_by_role("button", name=word, exact=True).click()
         await expect(page.locator("#run-meta .state")).to_have_attribute("data-state", state)
     assert console.errors == []
 
