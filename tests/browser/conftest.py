@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from examples.demo.stage import Stage
 from takeback.example import Installation
-from tests.browser.people import BROWSERS, Console, Theatre
+from tests.browser.people import BROWSERS, PATIENCE_MS, Console, Theatre
 from tests.servers import Databases
 from tests.story.conftest import running_installation
 
@@ -45,6 +45,7 @@ def installation(
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser(chromium_path: str) -> AsyncIterator["playwright.Browser"]:
     """Chromium, without a screen and without calling anybody."""
+    playwright.expect.set_options(timeout=PATIENCE_MS)
     async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(
             executable_path=chromium_path,

@@ -16,7 +16,10 @@ from examples.demo.stage import Stage
 from examples.opening import read_notes
 from examples.table.example import AGENT
 from takeback.example import Installation
+from tests.waiting import WAIT_SECONDS
 
+PATIENCE_MS = 1000 * WAIT_SECONDS
+"""How long a page may take to show what it should: no test is about that."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDE, PHONE = {"width": 1100, "height": 780}, {"width": 360, "height": 720}
 
@@ -34,7 +37,7 @@ class Console:
     async def window(self, sub: str | None, **options: Any) -> Page:
         """A window with *sub* signed in by the link that the terminal prints; None: with nobody."""
         context = await self._browser.new_context(**{"viewport": WIDE, **options})
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE_MS)
         self._contexts.append(context)
         page = await context.new_page()
         page.on("pageerror", lambda error: self.errors.append(f"{page.url}: {error}"))

@@ -15,7 +15,7 @@ from takeback.data_folder import DataFolder
 from takeback.example import Installation
 from tests.servers import Databases
 
-START_SECONDS = 40
+START_SECONDS = 90
 
 
 @contextmanager

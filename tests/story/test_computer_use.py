@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 OWNER, AGENT = "dana", "scribe"
-PATIENCE_MS = 3_000
+PATIENCE_MS = 8_000
 RELAXED = {f"wiki/{name}": "allow" for name in ("edit_page", "delete_page", "rename_page")}
 
 
