@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ from recorder.security_log import SecurityLog
 from recorder.serial import Serial
 from recorder.servers import Servers
 from recorder.settings import Settings
+from recorder.toolport.port import OBSERVE_SECONDS
 from takeback import json
 from takeback.auth import Caller
 from takeback.bus import connect
@@ -89,6 +90,8 @@ async def recorder(environ: Mapping[str, str]) -> AsyncIterator[Recorder]:
     runs = Runs(pool, journal, campaigns)
     vault = Vault.from_keys(pool, keys)
     reader = JournalReader(pool)
+    undo_deadline = settings.forward_deadline_seconds
+    observe_deadline = min(OBSERVE_SECONDS, undo_deadline)
 
     async def announce() -> None:
         await door.announce()
@@ -98,13 +101,13 @@ async def recorder(environ: Mapping[str, str]) -> AsyncIterator[Recorder]:
         journal=journal,
         reader=reader,
         vault=vault,
-        serial=Serial(locks, lease_seconds=3, wait_seconds=10),
+        serial=Serial(locks, lease_seconds=2 * undo_deadline + 2 * observe_deadline, wait_seconds=10),
         campaigns=campaigns,
         ports=servers,
         signer=Signer.from_keys(keys),
         announce=announce,
-        undo_deadline=settings.forward_deadline_seconds,
-        observe_deadline=1.0,
+        undo_deadline=undo_deadline,
+        observe_deadline=observe_deadline,
         sweep_seconds=settings.sweep_seconds,
     )
     facts = Facts(journal, reader, campaigns, reversing.deciding)
@@ -403,6 +406,19 @@ class Lab:
         await self.approve(plan, by, **decision)
         return outcomes(await self.record(plan))
 
+    @contextlib.contextmanager
+    def impatient(self) -> Iterator[None]:
+        """What is sent meanwhile, call or undo, is soon in doubt: where no answer comes, and there alone."""
+        parts: list[Any] = [self.recorder.calls.recording, self.recorder.reversing.settling._dispatch]
+        patient = [part._deadline for part in parts]
+        for part in parts:
+            part._deadline = 0.5
+        try:
+            yield
+        finally:
+            for part, deadline in zip(parts, patient, strict=True):
+                part._deadline = deadline
+
     async def receipts(self, entry: str) -> list[dict[str, Any]]:
         """All receipts about an entry, in the order of the journal."""
         rows = await self.recorder.pool.fetch(
@@ -427,8 +443,8 @@ async def lab_on(postgres_url: str, nats_url: str, redis_url: str, keys: Path, *
         "TAKEBACK_NATS_URL": nats_url,
         "TAKEBACK_REDIS_URL": redis_url,
         "TAKEBACK_KEYS_DIR": str(keys),
-        "TAKEBACK_SWEEP_SECONDS": "0.3",
-        "TAKEBACK_FORWARD_DEADLINE_SECONDS": "2",
+        "TAKEBACK_SWEEP_SECONDS": "1",
+        "TAKEBACK_FORWARD_DEADLINE_SECONDS": "20",
         **settings,
     }
     tables = await asyncpg.create_pool(driver_url(postgres_url), min_size=1, max_size=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from takeback.errors import Problem
 from takeback.messages.campaign import AgentRequest, CampaignRequest, McpHttp, RunRequest
 from takeback.messages.entry import ApprovalDecision
 from tests.integration.manifest_lab import ManifestLab
-from tests.integration.reversals_lab import AGENT, OWNER
+from tests.integration.reversals_lab import AGENT, OWNER, outcomes
 from tests.servers_lab.pantry import MANIFEST, Pantry
 from tests.waiting import eventually
 
@@ -36,6 +37,7 @@ async def lab(running: tuple[ManifestLab, Pantry, str]) -> ManifestLab:
 async def test_a_move_onto_a_record_that_is_being_taken_back_is_told_so(lab: ManifestLab, pantry: Pantry) -> None:
     """Contract: 409 reversal-running, whichever of its records it is; a move between others is free."""
     entry = await lab.call("write_note", path="/b", text="rubbish")
+    others, pantry.go_on = pantry.go_on, asyncio.Event()
     pantry.lose = "not done"
     plan = await lab.propose(entry)
     await lab.approve(plan)
@@ -49,7 +51,9 @@ async def test_a_move_onto_a_record_that_is_being_taken_back_is_told_so(lab: Man
     assert held.value.slug == "reversal-running"
     assert (await lab.ask("move_note", source="/a", destination="/c")).status == 200
     assert pantry.notes == {"/b": "rubbish", "/c": "alpha"}
-    await lab.record(plan)
+    pantry.go_on.set()
+    assert outcomes(await lab.record(plan)) == {entry: "reverted"}
+    pantry.go_on = others
 
 
 async def test_a_move_onto_a_record_in_doubt_is_asked_and_goes_on_once_approved(
@@ -99,7 +103,7 @@ async def test_a_move_in_doubt_holds_back_writes_to_both_its_records(
 async def _lost(lab: ManifestLab, pantry: Pantry, how: str, operation: str, **arguments: Any) -> str:
     """A call that never arrived, as far as anybody can tell; its entry, in doubt."""
     pantry.lose = how
-    with pytest.raises(Problem) as doubt:
+    with lab.impatient(), pytest.raises(Problem) as doubt:
         await lab.ask(operation, **arguments)
     pantry.lose = None
     assert doubt.value.slug == "in-doubt"
