@@ -88,12 +88,11 @@ class Approvals:
         if call.resources.others and call.doubt is None and (doubt := await self._doubt_beside(call)) is not None:
             call, decision = call._replace(doubt=doubt), call.decision(doubt)
         approval = new_id("apr")
-        undo = intake.expected_undo(call.operation.declaration).wire()
-        undo.pop("compensationToken", None)
-        body = with_snapshot(draft(call, keys, undo, decision.because), snapshot, keys, secret)
+        body = with_snapshot(draft(call, keys, decision.because), snapshot, keys, secret)
         body = _asking(body, approval, call, preview)
         now = await self._reader.now()
-        asked = [{"sub": sub, "at": instant(now)} for sub in await self._whom(call, undo.get("undoAuthority"))]
+        whom = await self._whom(call, call.operation.expected_undo["undoAuthority"])
+        asked = [{"sub": sub, "at": instant(now)} for sub in whom]
         expires = now + self._lasts
         body |= {
             "approval": approval,

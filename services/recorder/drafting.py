@@ -6,7 +6,7 @@ by, and what only the recorder needs to go on. Secrets are sealed before they ge
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
@@ -58,7 +58,7 @@ class Stands(NamedTuple):
         )
 
 
-def draft(call: Call, keys: CampaignKeys, undo: Mapping[str, Any], because: Sequence[str]) -> Body:
+def draft(call: Call, keys: CampaignKeys, because: Sequence[str]) -> Body:
     """The body of a call's first record, without a status."""
     request, declared = call.request, call.operation.declaration
     entry = {
@@ -77,7 +77,7 @@ def draft(call: Call, keys: CampaignKeys, undo: Mapping[str, Any], because: Sequ
         "model": call.model,
         "effect": None,
         "effects": [],
-        "undo": dict(undo),
+        "undo": {**call.operation.expected_undo},
         "snapshot": None,
         "previewDiff": None,
         "broadcasts": [],
@@ -197,17 +197,17 @@ def step_of(
     lease_seconds: float | None = None,
     run: str | None = None,
 ) -> tuple[NewRecord, EntryChange]:
-    """The record and the change that take the entry *stands* one *step* further, with *body* as what it says from now on.
+    """The record and the change that take the entry *stands* one *step* further, with *body* as all that it says from now on.
 
     Raises `Unwritable` for a body that is no JSON.
     """
     status = after(stands.status, step)
     record_type, published = told(step)
-    entry = {**stands.body["entry"], **body["entry"], "status": status}
+    entry = {**body["entry"], "status": status}
     if stands.label is not None:
-        entry |= {"label": f"e{stands.label}"}
+        entry["label"] = f"e{stands.label}"
     if stands.created_at is not None:
-        entry |= {"createdAt": instant(stands.created_at)}
+        entry["createdAt"] = instant(stands.created_at)
     if concluded_at is not None:
         entry["concludedAt"] = instant(concluded_at)
     said = {**body, "entry": entry}

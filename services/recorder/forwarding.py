@@ -120,11 +120,10 @@ async def forward(
     except ToolPortError as error:
         return _unknown(call, began, f"The tool server could not be heard: {error}")
     failpoints.reach("after-effect")
-    result, broken = _kept_result(outcome)
+    result, meta, broken = _kept(outcome)
     if outcome.is_error:
         taken = intake.failed(call.operation.declaration, call.resources)
         return Forwarded("fail", result, _with(taken, broken), _told(result), time.perf_counter() - began)
-    meta, broken_meta = _keepable(outcome.meta)
     after = None
     if intake.wants_observation(meta, call.operation.declaration, snapshot):
         assert snapshot is not None
@@ -132,8 +131,6 @@ async def forward(
     tool_seconds = time.perf_counter() - began
     at = clock.since(intended_at)
     taken = intake.committed(meta, call.operation.declaration, call.resources, snapshot, after, at)
-    if broken_meta is not None:
-        broken = [*broken, Unresolved(field="result._meta", reason=broken_meta)]
     return Forwarded("commit", result, _with(taken, broken), "", tool_seconds)
 
 
@@ -196,9 +193,17 @@ def _with(taken: Intake, broken: list[Unresolved]) -> Intake:
     return Intake(taken.effects, taken.undo, taken.broadcasts, [*taken.unresolved, *broken], taken.touched)
 
 
-def _kept_result(outcome: Outcome) -> tuple[Any, list[Unresolved]]:
-    result, wrong = _keepable(result_without_declaration(outcome.result))
-    return result, [] if wrong is None else [Unresolved(field="result", reason=wrong)]
+def _kept(outcome: Outcome) -> tuple[Any, Any, list[Unresolved]]:
+    """The result and its declaration as far as the journal can keep them, and what it cannot keep."""
+    result, meta = result_without_declaration(outcome.result), outcome.meta
+    if _keepable([result, meta])[1] is None:  # one look at both; which of them is off is told where one is
+        return result, meta, []
+    result, wrong = _keepable(result)
+    broken = [] if wrong is None else [Unresolved(field="result", reason=wrong)]
+    if not outcome.is_error:
+        meta, wrong = _keepable(meta)
+        broken += [] if wrong is None else [Unresolved(field="result._meta", reason=wrong)]
+    return result, meta, broken
 
 
 def _keepable(value: Any) -> tuple[Any, str | None]:

@@ -246,7 +246,5 @@ def drafted(call: Call, keys: CampaignKeys, agreed: Agreed | None) -> tuple[Stan
     """Where the call's entry stands before its first step, and what it says: as agreed, or new."""
     if agreed is not None:
         return agreed.stands, agreed.stands.body
-    undo = intake.expected_undo(call.operation.declaration).wire()
-    undo.pop("compensationToken", None)
-    body = draft(call, keys, undo, ())
+    body = draft(call, keys, ())
     return Stands(call.entry, None, body, call.serial_key, not call.is_read), body

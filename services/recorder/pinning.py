@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from recorder.intake import expected_undo
 from recorder.manifest import Checked, states
 from recorder.manifest.expressions import ExpressionFailed
 from recorder.manifest.model import Manifest
@@ -39,6 +40,12 @@ class PinnedOperation:
     difference: str = ""
     definition: dict[str, Any] = field(default_factory=dict)
     manifest: Checked | None = None
+    expected_undo: Mapping[str, Any] = field(init=False, compare=False)
+    """What an entry says of its undo before the call has ended (J8)."""
+
+    def __post_init__(self) -> None:
+        undo = expected_undo(self.declaration).model_dump(mode="json", by_alias=True, exclude={"compensation_token"})
+        object.__setattr__(self, "expected_undo", undo)
 
     def of(self, arguments: Mapping[str, Any]) -> PinnedOperation:
         """The operation as it is with these *arguments*: a manifest may say that some make a write a read (J15)."""

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from recorder import failpoints, intake
+from recorder import failpoints
 from recorder.answers import (
     JOURNAL_AWAY,
     Answer,
@@ -201,7 +201,7 @@ class Recording:
 
     async def _deny(self, call: Call, decision: Decision) -> Answer:
         keys = await self._vault.keys(call.campaign)
-        body = draft(call, keys, intake.expected_undo(call.operation.declaration).wire(), decision.because)
+        body = draft(call, keys, decision.because)
         stands = Stands(call.entry, None, body, None, not call.is_read)
         record, change = step_of(stands, body, "deny")
         appended = await self._journal.append(
@@ -280,17 +280,13 @@ class Recording:
 
     async def _to_its_end(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Runs *work* to its end even if its caller goes away: an outcome is never dropped with a connection."""
-        return await asyncio.shield(self._keep(asyncio.ensure_future(_translated(work))))
+        try:
+            return await asyncio.shield(self._keep(asyncio.ensure_future(work)))
+        except Refused as refusal:
+            raise refused(refusal) from refusal
 
     def _keep(self, task: asyncio.Future[Any]) -> asyncio.Future[Any]:
         assert isinstance(task, asyncio.Task)
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
         return task
-
-
-async def _translated(work: Coroutine[Any, Any, _T]) -> _T:
-    try:
-        return await work
-    except Refused as refusal:
-        raise refused(refusal) from refusal

@@ -37,7 +37,10 @@ class Outdated(Exception):
 
 
 class Call(NamedTuple):
-    """A call that may be made as far as everything but policy is concerned. *entry* is the id that it gets."""
+    """A call that may be made as far as everything but policy is concerned. *entry* is the id that it gets.
+
+    *serial_key* is what it is serialized by (J19): None for a read, and where the campaign wants no order.
+    """
 
     entry: str
     caller: Caller
@@ -50,6 +53,7 @@ class Call(NamedTuple):
     agent: str
     model: str
     principal: str
+    serial_key: str | None
     idempotency: Idempotency | None = None
     depends_on: Sequence[str] = ()
     unresolved: Sequence[Unresolved] = ()
@@ -65,15 +69,6 @@ class Call(NamedTuple):
     def is_read(self) -> bool:
         """Whether the operation is declared to change nothing; a mere hint never says so."""
         return self.operation.declaration.read_only
-
-    @property
-    def serial_key(self) -> str | None:
-        """What the call is serialized by (J19)."""
-        if self.is_read:
-            return None
-        return serial_key_of(
-            cast(Serialize, self.settings.serialize), self.campaign, self.run.id, self.resources.changes
-        )
 
     @property
     def arguments_hash(self) -> str:
@@ -180,6 +175,7 @@ class Resolver:
         if depends_on:
             depends_on, broken = await self._known_entries(found.campaign, depends_on)
             unresolved = [*unresolved, *broken]
+        resources = operation.resources(request.arguments)
         return Call(
             entry=new_id("ent"),
             caller=caller,
@@ -187,11 +183,12 @@ class Resolver:
             settings=settings,
             operation=operation,
             request=request,
-            resources=operation.resources(request.arguments),
+            resources=resources,
             kind=kind,
             agent=request.agent or found.agent,
             model=request.model or found.model,
             principal=principal,
+            serial_key=_serial_key(found, settings, operation, resources),
             depends_on=depends_on,
             unresolved=unresolved,
             remembered=remembered,
@@ -204,6 +201,7 @@ class Resolver:
         await self._check_caller(found, settings, caller, request)
         operation = await self._operation(found, settings, request)
         self._check_arguments(operation, request.arguments)
+        resources = operation.resources(request.arguments)
         return Call(
             entry=entry,
             caller=caller,
@@ -211,11 +209,12 @@ class Resolver:
             settings=settings,
             operation=operation,
             request=request,
-            resources=operation.resources(request.arguments),
+            resources=resources,
             kind=kept["kind"],
             agent=kept["agent"],
             model=kept["model"],
             principal=kept["principal"],
+            serial_key=_serial_key(found, settings, operation, resources),
             depends_on=request.depends_on,
         )
 
@@ -304,6 +303,14 @@ class Resolver:
             if entry not in known
         ]
         return [entry for entry in wanted if entry in known], broken
+
+
+def _serial_key(
+    run: RunRow, settings: CampaignSettings, operation: PinnedOperation, resources: Resources
+) -> str | None:
+    if operation.declaration.read_only:
+        return None
+    return serial_key_of(cast(Serialize, settings.serialize), run.campaign, run.id, resources.changes)
 
 
 def not_open(status: str) -> Problem:

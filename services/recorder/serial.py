@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from takeback.errors import Problem, unavailable
-from takeback.locks import LockBusy, Locks, LockUnavailable
+from takeback.locks import Lease, LockBusy, Locks, LockUnavailable
 
 _REMEMBERED_KEYS: Final = 10_000
 
@@ -86,28 +85,43 @@ class Serial:
         """The key's fence as our last turn left it. Whoever moved it since is found out by the intent that names it."""
         return 0 if key is None else self._left.get(key)
 
-    @asynccontextmanager
-    async def turn(self, key: str | None) -> AsyncIterator[None]:
+    def turn(self, key: str | None) -> AbstractAsyncContextManager[Any]:
         """Waits for the key's turn and holds it for the block; without a key nothing is ordered and there is no fence.
 
         Raises `Problem` 503 `campaign-busy`: nothing was forwarded.
         """
-        if key is None:
-            yield
-            return
+        return nullcontext() if key is None else _Turn(self, key)
+
+    async def wait_for(self, key: str) -> Lease:
+        """The lease on the key's turn, to be given to `end`; see `turn`."""
         try:
-            lease = await self._locks.acquire(key, lease_seconds=self._lease_seconds, wait_seconds=self.wait_seconds)
+            return await self._locks.acquire(key, lease_seconds=self._lease_seconds, wait_seconds=self.wait_seconds)
         except LockBusy as error:
             raise busy() from error
         except LockUnavailable as error:
             raise unavailable(
                 "campaign-busy", "The queue of this campaign's calls is away. Nothing was forwarded; try again."
             ) from error
-        try:
-            yield
-        finally:
-            # Where nobody came between our last two turns, our next caller need not ask Redis again.
-            self._locks.release(lease, keep=key in self._alone)
+
+    def end(self, key: str, lease: Lease) -> None:
+        """Ends a turn. Where nobody came between our last two, our next caller need not ask Redis again."""
+        self._locks.release(lease, keep=key in self._alone)
+
+
+class _Turn:
+    """One turn. (A class: a generator would cost each call as much as its policy.)"""
+
+    __slots__ = ("_key", "_lease", "_serial")
+
+    def __init__(self, serial: Serial, key: str) -> None:
+        self._serial = serial
+        self._key = key
+
+    async def __aenter__(self) -> None:
+        self._lease = await self._serial.wait_for(self._key)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._serial.end(self._key, self._lease)
 
 
 def busy() -> Problem:

@@ -314,6 +314,17 @@ def _effects(read: LenientReader) -> list[Effect]:
 
 
 def _effect(read: LenientReader) -> Effect:
+    """The effect as a whole where all of it is valid, as it mostly is; else member by member."""
+    try:
+        effect = Effect.model_validate(read.raw, by_name=False)
+        for name in (effect.resource or "", *effect.uses):
+            _nameable(name)
+    except ValueError:
+        return _effect_by_member(read)
+    return effect
+
+
+def _effect_by_member(read: LenientReader) -> Effect:
     before = None
     if read.has("before"):
         inner = read.inside("before")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import structlog
@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -99,11 +100,17 @@ async def read_body(request: Request) -> bytes:
         raise _too_large()
     chunks: list[bytes] = []
     size = 0
-    async for chunk in _stream(request):
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk: bytes = message.get("body", b"")
         size += len(chunk)
         if size > json.MAX_BODY_BYTES:
             raise _too_large()
         chunks.append(chunk)
+        more = message.get("more_body", False)
     return b"".join(chunks)
 
 
@@ -141,10 +148,6 @@ def checked_id(value: str) -> str:
 def problem_response(problem: Problem) -> Response:
     """*problem* as its HTTP response."""
     return Response(json.dumps(problem.document()), problem.status, problem.headers, PROBLEM_JSON)
-
-
-def _stream(request: Request) -> AsyncIterator[bytes]:
-    return request.stream()
 
 
 def _too_large() -> Problem:

@@ -171,3 +171,29 @@ def test_a_resource_that_no_index_takes_is_unresolved_and_hides_nothing() -> Non
     read = read_result({EXTENSION: {"effects": effects}}, UndoTemplate(), AT)
     assert [(effect.resource, effect.uses) for effect in read.effects] == [(None, []), ("crm://deal/1", ["y"])]
     assert [item.field for item in read.unresolved] == ["effects[0].resource", "effects[1].uses[0]"]
+
+
+TEXT = st.text(max_size=8)
+WHOLE = st.fixed_dictionaries(
+    {},
+    optional={
+        "resource": TEXT,
+        "before": st.none()
+        | st.fixed_dictionaries({}, optional={"version": TEXT, "fields": st.dictionaries(TEXT, JSON, max_size=3)}),
+        "version": st.none() | TEXT,
+        "changes": st.lists(st.fixed_dictionaries({"field": TEXT}, optional={"old": JSON, "new": JSON}), max_size=3),
+        "uses": st.lists(TEXT | st.just("r" * 1501), max_size=3),
+        "mayChange": st.lists(TEXT, max_size=2),
+        "may_change": JSON,
+        "unknown": JSON,
+    },
+)
+
+
+@given(WHOLE)
+def test_a_broken_member_of_an_effect_changes_nothing_in_the_others(raw: dict[str, Any]) -> None:
+    """J11: an effect that is read as a whole says what the same effect says member by member."""
+    (whole,), wrong = read_effects({"effect": raw})
+    (by_member,), broken = read_effects({"effect": {**raw, "sideEffects": 7}})
+    assert by_member == whole
+    assert [item.field for item in broken] == [*(item.field for item in wrong), "effect.sideEffects"]

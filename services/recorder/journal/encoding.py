@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -19,33 +19,31 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class Encoded(NamedTuple):
-    """A unit without its bodies: *json*, one element of append_v1's array, and what it names, to be locked and read first."""
+    """A unit without its bodies: *json*, one element of append_v1's array, and the numbers of the *locks* that it needs."""
 
     json: bytes
     locks: Sequence[int]
-    streams: Sequence[str]
-    fence: str | None
-    entries: Sequence[str]
-    writers: Sequence[str]
-    reverted: Sequence[str]
-    steady: str | None
-    opens: Sequence[Mapping[str, str]] = ()
 
 
 def arguments_of(group: Sequence[tuple[Unit, Encoded]]) -> tuple[Any, ...]:
     """What append_v1 takes for *group*, in its order."""
-    encoded = [each for _, each in group]
-    opens = [opened for each in encoded for opened in each.opens]
+    records = [record for unit, _ in group for record in unit.records]
+    changes = [change for unit, _ in group for change in unit.entries]
+    opens = [
+        {"stream": record.stream, "campaign": record.campaign, "kind": record.kind}
+        for record in records
+        if record.type.endswith(".opened")
+    ]
     return (
-        "[" + ",".join(each.json.decode() for each in encoded) + "]",
-        [record.body for unit, _ in group for record in unit.records],
-        sorted({number for each in encoded for number in each.locks}),
-        _distinct(each.streams for each in encoded),
-        list({each.fence for each in encoded if each.fence is not None}),
-        _distinct(each.entries for each in encoded),
-        _distinct(each.writers for each in encoded),
-        _distinct(each.reverted for each in encoded),
-        list({each.steady for each in encoded if each.steady is not None}),
+        (b"[" + b",".join([encoded.json for _, encoded in group]) + b"]").decode(),
+        [record.body for record in records],
+        sorted({number for _, encoded in group for number in encoded.locks}),
+        list({record.stream for record in records}),
+        list({unit.fence.key for unit, _ in group if unit.fence is not None}),
+        list({change.id for change in changes}),
+        list({change.serial_key for change in changes if change.serial_key and change.write}),
+        list({change.reverts for change in changes if change.reverts is not None}),
+        list({unit.steady.campaign for unit, _ in group if unit.steady is not None}),
         orjson.dumps(opens).decode() if opens else None,
     )
 
@@ -116,21 +114,7 @@ def encode(unit: Unit) -> Encoded:
         raise Unwritable(f"The journal cannot keep this: {error}. Nothing was written.") from error
     if b"\\u0000" in encoded and _NUL.search(encoded):
         raise Unwritable("The journal cannot keep the NUL character. Nothing was written.")
-    return Encoded(
-        encoded,
-        [_lock_number(name) for name in _locks(unit)],
-        list({record.stream: None for record in unit.records}),
-        None if unit.fence is None else unit.fence.key,
-        [change.id for change in unit.entries],
-        [change.serial_key for change in unit.entries if change.serial_key and change.write],
-        [change.reverts for change in unit.entries if change.reverts is not None],
-        None if unit.steady is None else unit.steady.campaign,
-        [
-            {"stream": record.stream, "campaign": record.campaign, "kind": record.kind}
-            for record in unit.records
-            if record.type.endswith(".opened")
-        ],
-    )
+    return Encoded(encoded, [_lock_number(name) for name in _locks(unit)])
 
 
 def _wire(unit: Unit) -> dict[str, Any]:
@@ -211,10 +195,6 @@ def _lock_number(name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), signed=True)
 
 
-def _distinct(names: Iterable[Iterable[str]]) -> list[str]:
-    return list({name: None for some in names for name in some})
-
-
 def _idempotency(claim: Idempotency) -> dict[str, Any]:
     _indexable(claim.sub, claim.path, claim.key)
     return {
@@ -255,5 +235,6 @@ def _resource(use: ResourceUse) -> dict[str, Any]:
 
 
 def _indexable(*texts: str) -> None:
-    if sum(len(text.encode()) for text in texts) > MAX_KEY_BYTES:
+    characters = sum(map(len, texts))
+    if 4 * characters > MAX_KEY_BYTES and sum(len(text.encode()) for text in texts) > MAX_KEY_BYTES:
         raise Unwritable(f"A resource or key is longer than {MAX_KEY_BYTES} bytes. Nothing was written.")

@@ -59,6 +59,6 @@ def _scalars(value: Any) -> Iterator[str]:
 def _telling(text: str) -> bool:
     if not MIN_CHARACTERS <= len(text) <= MAX_CHARACTERS or text.casefold() in _WORDS:
         return False
-    if any(character.isalpha() for character in text):
+    if text[0].isalpha() or any(character.isalpha() for character in text):
         return True
     return sum(character.isdigit() for character in text) >= MIN_DIGITS
