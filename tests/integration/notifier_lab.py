@@ -194,6 +194,13 @@ class Story:
         self.entries[entry] |= {"status": "committed", "revertedBy": None}
         await self.entry_event("entry.committed", self.entries[entry])
 
+    async def ends(self, *entries: str, seconds: float = 0.0) -> None:
+        """The windows of *entries* now close in *seconds*, whatever was told of them before."""
+        for entry in entries:
+            undo_by = (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+            self.entries[entry] |= {"undo": self.entries[entry]["undo"] | {"undoBy": undo_by}}
+            await self.entry_event("entry.committed", self.entries[entry])
+
     async def close(self, **options: Any) -> dict[str, Any]:
         by = {"sub": "ranger", "kind": "agent"}
         body = {"run": self.run, "campaign": self.campaign, "by": by}
@@ -229,7 +236,7 @@ class Lab:
             "TAKEBACK_NATS_URL": nats_url,
             "TAKEBACK_KEYS_DIR": str(self.keys),
             "TAKEBACK_SWEEP_SECONDS": "60",
-            "TAKEBACK_CATCH_UP_SECONDS": "1",
+            "TAKEBACK_CATCH_UP_SECONDS": str(WAIT_SECONDS),
         }
 
     def token(self, sub: str, kind: Any = "human") -> dict[str, str]:
@@ -243,7 +250,10 @@ class Lab:
         edge = Edge([notifier])
         await notifier.start()
         try:
-            async with Door(edge, bind("127.0.0.1", 0)) as door, httpx.AsyncClient(base_url=door.url) as http:
+            async with (
+                Door(edge, bind("127.0.0.1", 0)) as door,
+                httpx.AsyncClient(base_url=door.url, timeout=WAIT_SECONDS) as http,
+            ):
                 await eventually(lambda: _is_ready(notifier))
                 yield Replica(notifier, door.url, http)
         finally:

@@ -25,7 +25,7 @@ async def story(nats_server: NatsServer) -> AsyncIterator[Story]:
 @pytest.fixture
 async def replica(postgres_url: str, nats_url: str, tmp_path: Path, story: Story) -> AsyncIterator["Asked"]:
     lab = Lab(postgres_url, nats_url, tmp_path)
-    async with lab.notifier(catch_up_seconds="30") as replica:
+    async with lab.notifier() as replica:
         yield Asked(lab, replica, story.campaign)
 
 

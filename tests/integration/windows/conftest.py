@@ -128,6 +128,15 @@ async def records(story: Story, kind: str) -> list[dict[str, Any]]:
     return [event["data"] for event in story.journal.streams[story.campaign] if event["type"].endswith(kind)]
 
 
+async def looked(pool: asyncpg.Pool, *entries: str, within: float) -> None:
+    """Waits until a notifier has looked at the windows of *entries* since they close *within* so many seconds."""
+    question = (
+        "select count(*) = $2 from windows where entry = any($1) and look_at > 'epoch' "
+        "and undo_by < clock_timestamp() + make_interval(secs => $3)"
+    )
+    await eventually(lambda: pool.fetchval(question, list(entries), len(entries), within))
+
+
 async def lapsed(story: Story, entry: str) -> dict[str, Any]:
     """The record of how the window of *entry* lapsed."""
 
