@@ -1,5 +1,5 @@
 // Follows the campaign's live stream and draws anew what is marked with data-live, by asking for the same page again.
-const FIRST_WAIT = 500, LONGEST_WAIT = 15_000, GATHER = 120, UNSEEN = 30_000, STALE = 300_000;
+const FIRST_WAIT = 500, LONGEST_WAIT = 15_000, GATHER = 120, BUSY = 2_000, UNSEEN = 30_000, STALE = 300_000;
 
 export function follow() {
   const { campaign, csrf } = document.body.dataset;
@@ -7,7 +7,7 @@ export function follow() {
   const sign = document.getElementById("live");
   let last = null, source = null, attempt = 0; // of the stream
   let wait = FIRST_WAIT, retry = null, hidden = null;
-  let due = null, drawing = false, again = false;
+  let due = null, drawing = false, again = false, news = false;
 
   const show = (state, word) => {
     sign.hidden = false;
@@ -53,27 +53,39 @@ export function follow() {
     wait = Math.min(wait * 2, LONGEST_WAIT);
   }
 
+  // Something has happened.
   function draw() {
-    clearTimeout(due);
-    due = setTimeout(redraw, GATHER);
+    news = true;
+    soon();
   }
 
-  async function redraw(quietly = false) {
+  function soon(after = GATHER) {
+    clearTimeout(due);
+    due = setTimeout(redraw, after);
+  }
+
+  async function redraw() {
     if (drawing) { again = true; return; }
     drawing = true;
+    const telling = news;
+    news = false;
     try {
       const answer = await fetch(location.href);
-      if (answer.ok && !answer.redirected) put(new DOMParser().parseFromString(await answer.text(), "text/html"), quietly);
+      const fresh = answer.ok && !answer.redirected ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+      if (fresh && !pressed()) return put(fresh, telling);
+      news ||= telling;
+      if (fresh) soon();
+      else if (answer.status >= 500) soon(BUSY);
     } catch {
       // The next event draws it; the stream's own sign says whether there will be one.
     } finally {
       drawing = false;
-      if (again) { again = false; draw(); }
+      if (again) { again = false; soon(); }
     }
   }
 
   // "5 min ago" and "after your duty ends in 2 h" grow old by themselves: no news, so nobody is told.
-  setInterval(() => { if (!document.hidden) redraw(true); }, STALE);
+  setInterval(() => { if (!document.hidden) redraw(); }, STALE);
   addEventListener("pagehide", rest);
   addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
   document.addEventListener("visibilitychange", () => {
@@ -84,7 +96,12 @@ export function follow() {
   connect();
 }
 
-function put(fresh, quietly) {
+// Whether somebody holds down what would be drawn anew: the click would find nothing when it comes.
+function pressed() {
+  return document.querySelector("[data-live]:active") !== null;
+}
+
+function put(fresh, telling) {
   let changed = false;
   for (const region of document.querySelectorAll("[data-live]")) {
     const next = fresh.getElementById(region.id);
@@ -98,7 +115,7 @@ function put(fresh, quietly) {
     if (path) followed(region, path)?.focus();
     changed = true;
   }
-  if (changed && !quietly) document.getElementById("announce").textContent = "This page has changed.";
+  if (changed && telling) document.getElementById("announce").textContent = "This page has changed.";
 }
 
 function pathTo(element, top) {
