@@ -29,6 +29,7 @@ from takeback.embedded.process import ServerProcess, listens
 from tests.compose import ROOT, Compose, ComposeService, Dockerfile
 from tests.ports import own_port
 from tests.servers import TEST_SETTINGS
+from tests.waiting import WAIT_SECONDS
 
 BIN = Path(sys.executable).parent
 TAKEBACK = ("recorder-1", "recorder-2", "planner", "notifier")
@@ -171,7 +172,7 @@ class Deployment:
 
     async def delivered(self, to: str, about: str) -> list[str]:
         """The subjects of the letters to *to*, once one has come that holds *about*, in its subject or its plain text."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 came = letters(self._folder / "mail", to)
                 if any(about in str(letter["Subject"]) or about in _plain_text(letter) for letter in came):

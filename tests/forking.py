@@ -13,6 +13,8 @@ from typing import Any, Self
 
 from recorder import failpoints
 
+START_SECONDS = 60.0
+"""The first one waits until everything is imported."""
 Ready = Callable[[str], None]
 Serve = Callable[[Ready], Awaitable[None]]
 """Serves for ever under the environment's settings, once it has said that it is ready, and where."""
@@ -34,7 +36,7 @@ class Forked:
         await asyncio.to_thread(self._process.start)
         self._there.close()
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(START_SECONDS):
                 self.said: str = await asyncio.to_thread(self._here.recv)
         except BaseException:
             await self.end(signal.SIGKILL)

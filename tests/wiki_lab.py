@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tests.waiting import WAIT_SECONDS
+
 _HOP = {"host", "accept-encoding", "content-encoding", "content-length", "transfer-encoding", "connection", "date"}
 _CSRF = re.compile(r'name="csrf_token" value="([^"]+)"')
 
@@ -22,7 +24,7 @@ class Glass:
     """
 
     def __init__(self, url: str) -> None:
-        self._wiki = httpx.AsyncClient(base_url=url)
+        self._wiki = httpx.AsyncClient(base_url=url, timeout=WAIT_SECONDS)
         self.paint: Callable[[str], str] | None = None
         self.pretends = False
         self.app = Starlette(routes=[Route("/{path:path}", self._pass, methods=["GET", "POST"])])
@@ -56,7 +58,7 @@ class Teammate:
             "x-otterwiki-email": "priya@acme.example",
             "x-otterwiki-permissions": "READ,WRITE",
         }
-        self._http = httpx.AsyncClient(base_url=url, headers=signed_in)
+        self._http = httpx.AsyncClient(base_url=url, headers=signed_in, timeout=WAIT_SECONDS)
 
     async def __aenter__(self) -> Self:
         return self

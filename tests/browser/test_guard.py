@@ -10,6 +10,7 @@ from playwright.async_api import expect
 
 from takeback.example import Installation
 from tests.browser.people import Console, Theatre
+from tests.waiting import WAIT_SECONDS
 
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>{{ 7*7 }}'
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -18,7 +19,7 @@ SAME = {"Sec-Fetch-Site": "same-origin"}
 @pytest_asyncio.fixture(loop_scope="session")
 async def visitor(installation: Installation) -> AsyncIterator[httpx.AsyncClient]:
     """A browser's requests without a browser."""
-    async with httpx.AsyncClient(base_url=installation.urls.http) as client:
+    async with httpx.AsyncClient(base_url=installation.urls.http, timeout=WAIT_SECONDS) as client:
         yield client
 
 

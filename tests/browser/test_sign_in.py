@@ -12,6 +12,7 @@ from examples.hosting import serving
 from tests.browser.issuer import AUDIENCE, CLIENT, SECRET, Issuer
 from tests.processes import TakebackProcess
 from tests.servers import Databases
+from tests.waiting import WAIT_SECONDS
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -54,7 +55,7 @@ async def test_a_person_signs_in_at_the_issuer_and_finds_their_campaigns(
 ) -> None:
     """U1: the authorization code flow with PKCE; the API knows the person by the issuer's token."""
     headers = {"Authorization": f"Bearer {issuer.token(AUDIENCE)}"}
-    async with httpx.AsyncClient(base_url=deployed, headers=headers) as olga:
+    async with httpx.AsyncClient(base_url=deployed, headers=headers, timeout=WAIT_SECONDS) as olga:
         campaign = (await olga.post("/v1/campaigns", json={"name": "Olga's"})).json()["id"]
     context = await browser.new_context()
     page = await context.new_page()
@@ -68,7 +69,7 @@ async def test_a_person_signs_in_at_the_issuer_and_finds_their_campaigns(
 
 async def test_an_answer_of_another_sign_in_signs_nobody_in(issuer: Issuer, deployed: str) -> None:
     """U1: state, nonce and verifier belong to one browser and one attempt."""
-    async with httpx.AsyncClient(base_url=deployed) as visitor:
+    async with httpx.AsyncClient(base_url=deployed, timeout=WAIT_SECONDS) as visitor:
         begun = await visitor.get("/console/sign-in/issuer")
         async with httpx.AsyncClient() as browser:
             back = (await browser.get(begun.headers["location"])).headers["location"]
@@ -89,7 +90,7 @@ async def test_an_issuer_whose_tokens_are_not_for_this_api_signs_nobody_in(issue
     """U1: an opaque access token and an id token for the console alone are no word to the API, and the page says why."""
     issuer.opaque = True
     try:
-        async with httpx.AsyncClient(base_url=deployed) as visitor:
+        async with httpx.AsyncClient(base_url=deployed, timeout=WAIT_SECONDS) as visitor:
             begun = await visitor.get("/console/sign-in/issuer")
             async with httpx.AsyncClient() as browser:
                 back = (await browser.get(begun.headers["location"])).headers["location"]

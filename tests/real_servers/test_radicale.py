@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from tests.real_servers.bench import Bench
 from tests.real_servers.conftest import Opened
+from tests.waiting import WAIT_SECONDS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -22,7 +23,7 @@ async def bench(opened: Opened, tmp_path_factory: pytest.TempPathFactory) -> Ben
 @pytest_asyncio.fixture(loop_scope="session")
 async def calendar(bench: Bench) -> AsyncIterator[httpx.AsyncClient]:
     """Somebody else at the same calendar, with one event in it."""
-    async with httpx.AsyncClient(base_url=bench.config["url"]) as http:
+    async with httpx.AsyncClient(base_url=bench.config["url"], timeout=WAIT_SECONDS) as http:
         for name in ("standup", "new"):
             await http.delete(f"/{name}.ics")
         await _put(http, "standup", "Stand-up, in room 5")

@@ -22,6 +22,7 @@ from examples.deal.post import Post, mail_sink
 from examples.hosting import serving
 from takeback.extension import EXTENSION
 from takeback.toolserver import ToolServer
+from tests.waiting import WAIT_SECONDS
 
 DEAL, ORDER, ADDRESS = "D-881", "O-4711", "anna@globex.example"
 TOKEN = "people-only"
@@ -74,7 +75,7 @@ async def systems(empty_shared_database: str, tmp_path: Path) -> AsyncIterator[S
         await running.enter_async_context(posting_letters(pools["calendar"], post))
         [url] = await running.enter_async_context(serving(crm_application(pools["crm"], TOKEN)))
         people = await running.enter_async_context(
-            httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"})
+            httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=WAIT_SECONDS)
         )
         servers = [
             crm_server(pools["crm"]),

@@ -14,6 +14,7 @@ from examples.table.server import game_server
 from takeback import json
 from tests.servers import NatsServer
 from tests.story.scene import ADVENTURE, FIGHTER, SCENE
+from tests.waiting import WAIT_SECONDS
 
 BLOW = {
     "name": "damage_creature",
@@ -40,7 +41,7 @@ async def game(empty_postgres_url: str, nats_server: NatsServer) -> AsyncIterato
 async def test_the_recorder_reaches_the_table(game: Game, nats_server: NatsServer) -> None:
     bus = await nats.connect(nats_server.url)
     try:
-        answer = json.loads((await bus.request(f"{SUBJECT}.call", json.dumps(BLOW), timeout=5)).data)
+        answer = json.loads((await bus.request(f"{SUBJECT}.call", json.dumps(BLOW), timeout=WAIT_SECONDS)).data)
         assert answer["structuredContent"]["hp"] == 22
     finally:
         await bus.close()
@@ -57,7 +58,7 @@ async def test_nobody_but_the_recorder_can_ask_the_table(user: str, game: Game, 
     bus = await nats.connect(getattr(nats_server, user), error_cb=on_error)
     try:
         await bus.publish(f"{SUBJECT}.call", json.dumps(BLOW))
-        assert "permissions violation" in await asyncio.wait_for(refused.get(), 5)
+        assert "permissions violation" in await asyncio.wait_for(refused.get(), WAIT_SECONDS)
     finally:
         await bus.close()
     assert (await game.creature(ADVENTURE, FIGHTER))["hp"] == 31
@@ -67,6 +68,6 @@ async def test_without_the_table_the_recorder_hears_that_nobody_serves(nats_serv
     bus = await nats.connect(nats_server.url)
     try:
         with pytest.raises(NoRespondersError):
-            await bus.request(f"{SUBJECT}.call", json.dumps(BLOW), timeout=5)
+            await bus.request(f"{SUBJECT}.call", json.dumps(BLOW), timeout=WAIT_SECONDS)
     finally:
         await bus.close()
