@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -40,9 +39,13 @@ class Upgradable:
         source = self._program.read_text()
         assert old in source
         self._program.write_text(source.replace(old, new))
-        for pid in self._pids.read_text().split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+        for pid in map(int, self._pids.read_text().split()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if (
+                    str(self._program) in process.cmdline()[1:]
+                ):  # one that has ended may have left its number to another
+                    process.kill()
 
 
 @pytest.mark.parametrize(
