@@ -92,7 +92,7 @@ async def _read(reader: asyncio.StreamReader) -> Request:
 @dataclass
 class MailServer:
     """Keeps letters. *answer* is what it says to DATA, or a coroutine to await for it; after *drops* letters were kept the
-    connection is cut before the answer.
+    connection is cut before the answer. *parting* is waited for before a goodbye is answered.
     """
 
     url: str = ""
@@ -100,6 +100,7 @@ class MailServer:
     answers: list[str | Callable[[], Awaitable[str]]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     drops: int = 0
+    parting: asyncio.Event | None = None
 
     def to(self, address: str) -> list[EmailMessage]:
         return [letter for letter in self.letters if letter["To"] == address]
@@ -138,6 +139,11 @@ class MailServer:
             assert server.transport is not None
             server.transport.abort()
         return said
+
+    async def handle_QUIT(self, server: SMTP, _: Session, envelope: Envelope) -> str:  # noqa: N802
+        if self.parting is not None:
+            await self.parting.wait()
+        return "221 Bye"
 
 
 def text_of(letter: EmailMessage, kind: str = "plain") -> str:

@@ -7,6 +7,7 @@ can be sorted. Values only ever reach a header through the standard library's he
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 from email.errors import HeaderParseError
@@ -24,6 +25,7 @@ from notifier.deliveries.letters import Letter, News
 from notifier.deliveries.verdict import ACCEPTED, Verdict
 
 _DEAD_FROM = 500
+_GOODBYE_SECONDS = 1.0
 
 
 class MailSender:
@@ -57,11 +59,16 @@ class MailSender:
             message = self.message(parcel, address, letters.compose(campaign, news, self._console, now), now)
         except (ValueError, HeaderParseError, IndexError) as error:
             return Verdict("dead", f"the address cannot be used: {error}")
+        server = self._connection()
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                await self._send(message)
+                await server.connect()
+                await server.send_message(message)
+            await _part_from(server)
         except (aiosmtplib.SMTPException, OSError) as error:
             return _failed(error)
+        finally:
+            server.close()  # at once: one that does not answer would not answer a goodbye either
         return ACCEPTED
 
     def message(self, parcel: Parcel, address: str, letter: Letter, now: datetime) -> EmailMessage:
@@ -83,11 +90,11 @@ class MailSender:
         message.add_alternative(self._html.render(told), subtype="html")
         return message
 
-    async def _send(self, message: EmailMessage) -> None:
+    def _connection(self) -> aiosmtplib.SMTP:
+        """To the mail server; not opened yet."""
         server = self._server
         assert server is not None
-        await aiosmtplib.send(
-            message,
+        return aiosmtplib.SMTP(
             hostname=server.hostname,
             port=server.port or (465 if server.scheme == "smtps" else 25),
             username=unquote(server.username) if server.username else None,
@@ -99,6 +106,13 @@ class MailSender:
             else None,
             timeout=self._deadline_seconds,
         )
+
+
+async def _part_from(server: aiosmtplib.SMTP) -> None:
+    """Says goodbye. What was taken over stays so, whatever becomes of that."""
+    with contextlib.suppress(aiosmtplib.SMTPException, OSError):
+        async with asyncio.timeout(_GOODBYE_SECONDS):
+            await server.quit()
 
 
 def _failed(error: Exception) -> Verdict:
