@@ -158,7 +158,7 @@ class Worker:
                 else:
                     await self._ledger.retry(parcel, verdict.reason, wait)
             case "gone":
-                await self._ledger.give_up(parcel, "dead", verdict.reason)
+                # With everything that waits for it: whoever sees the dead letter finds the webhook off.
                 await self._targets.disable(parcel.lane[1], parcel.lane[2], verdict.reason)
             case "dead" | "not_configured":
                 await self._ledger.give_up(parcel, outcome, verdict.reason)

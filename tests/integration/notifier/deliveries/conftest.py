@@ -43,7 +43,7 @@ def lab(postgres_url: str, nats_url: str, mail: MailServer, tmp_path: Path) -> L
         "TAKEBACK_PUBLIC_URL": "https://takeback.acme.example",
         "TAKEBACK_WEBHOOK_ALLOW_PRIVATE": "1",
         "TAKEBACK_WEBHOOK_RETRY_SECONDS": "0.02,0.02,0.02",
-        "TAKEBACK_DELIVERY_DEADLINE_SECONDS": "1",
+        "TAKEBACK_DELIVERY_DEADLINE_SECONDS": "20",
         "TAKEBACK_DELIVERY_POLL_SECONDS": "0.05",
     }
     return lab

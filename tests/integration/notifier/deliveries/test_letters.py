@@ -71,7 +71,7 @@ async def test_a_connection_that_is_lost_after_the_letter_was_taken_gives_the_do
 
 
 async def test_a_mail_server_that_is_slow_is_asked_again_and_the_webhooks_go_on(
-    story: Story, mail: MailServer, hooks: HookServer, owner: Owner
+    lab: Lab, story: Story, mail: MailServer, hooks: HookServer
 ) -> None:
     """N7: an attempt has a deadline, and nobody else waits for it."""
     released = asyncio.Event()
@@ -81,22 +81,40 @@ async def test_a_mail_server_that_is_slow_is_asked_again_and_the_webhooks_go_on(
         return "451 too late"
 
     mail.answers = [slow]
-    await owner.hook("ops", f"{hooks.url}/ops", "review.ready")
+    async with lab.notifier(delivery_deadline_seconds="5") as replica:
+        owner = Owner(lab, replica, story)
+        await owner.hook("ops", f"{hooks.url}/ops", "review.ready")
+        await story.call()
+        await story.close()
+        await eventually(lambda: not mail.answers)
+        await eventually(lambda: hooks.requests)
+        assert mail.letters == []
+        delivery = await owner.one("accepted", channel="email")
+        released.set()
+    assert delivery["attempts"] == 2
+
+
+async def test_what_a_mail_server_has_taken_is_delivered_though_it_never_answers_the_goodbye(
+    story: Story, mail: MailServer, owner: Owner
+) -> None:
+    """N7: it is not sent again for that."""
+    mail.parting = asyncio.Event()
     await story.call()
     await story.close()
-    await eventually(lambda: hooks.requests)
-    assert mail.letters == []
     delivery = await owner.one("accepted", channel="email")
-    released.set()
-    assert delivery["attempts"] == 2
+    mail.parting.set()
+    assert (delivery["attempts"], len(mail.letters)) == (1, 1)
 
 
 async def test_a_reminder_counts_as_delivered_when_the_mail_server_has_taken_it(
     story: Story, mail: MailServer, hooks: HookServer, owner: Owner
 ) -> None:
     """N3, N4: the acceptance becomes a fact of the journal, and the webhooks hear of that."""
+    terms = {"leadSeconds": 3600, "escalateAfterSeconds": 3600, "escalateTo": "cleric"}
+    by = {"sub": "gm", "kind": "human"}
+    await story.tell("policy.changed", {"campaign": story.campaign, "policy": {"reminders": terms}, "by": by})
     await owner.hook("ops", f"{hooks.url}/ops", "window.reminded")
-    await story.call(seconds=4)
+    await story.call(seconds=50)
     [letter] = await eventually(lambda: mail.to("paladin@example.org"))
     assert subject_of(letter) == "Table: 1 call of ranger can still be taken back for less than a minute more"
     await eventually(lambda: hooks.requests)
