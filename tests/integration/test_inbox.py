@@ -5,6 +5,9 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
 
 from takeback import bus
 from takeback.consumer import Consumer
@@ -42,8 +45,8 @@ class Notes:
 
 
 class Lab:
-    def __init__(self, journal: JournalStandIn, notes: Notes, consumer: Consumer) -> None:
-        self.journal, self.notes, self.consumer = journal, notes, consumer
+    def __init__(self, client: Client, journal: JournalStandIn, notes: Notes, consumer: Consumer) -> None:
+        self.client, self.journal, self.notes, self.consumer = client, journal, notes, consumer
 
     async def note(self, *numbers: int, stream: str = "run_1") -> list[Event]:
         made = [await self.journal.add("cmp_1", stream, "note.made", {"n": n, "campaign": "cmp_1"}) for n in numbers]
@@ -68,10 +71,10 @@ async def lab(empty_postgres_url: str, nats_server: NatsServer, tmp_path: Path) 
     client = await bus.connect(nats_server.url, "lab")
     journal = JournalStandIn(client)
     await journal.start()
-    notes = Notes(pool, Rpc(client, timeout_seconds=1))
+    notes = Notes(pool, Rpc(client, timeout_seconds=5))
     consumer = Consumer(nats_server.url, client, "notes", notes.inbox.receive, notes.inbox.catch_up_all, 0.2)
     try:
-        yield Lab(journal, notes, consumer)
+        yield Lab(client, journal, notes, consumer)
     finally:
         await consumer.stop()
         await client.close()
@@ -178,14 +181,19 @@ async def test_a_deleted_consumer_is_made_again(lab: Lab, nats_url: str) -> None
     await lab.holds(1)
     client = await bus.connect(nats_url, "operator")
     await client.jetstream().delete_consumer(STREAM, "notes")
-
-    async def there_again() -> bool:
-        return "notes" in [info.name for info in await client.jetstream().consumers_info(STREAM)]
-
-    await eventually(there_again)
+    await eventually(lambda: _consumes(client))
     await lab.note(2)
     await lab.holds(1, 2)
     await client.close()
+
+
+async def _consumes(client: Client) -> bool:
+    """Whether the stream and the consumer are there."""
+    try:
+        await client.jetstream().consumer_info(STREAM, "notes", timeout=1)
+    except (NatsError, JetStreamError):
+        return False
+    return True
 
 
 async def test_after_all_of_jetstream_is_lost_nothing_is_missing(lab: Lab, nats_server: NatsServer) -> None:
@@ -200,11 +208,8 @@ async def test_after_all_of_jetstream_is_lost_nothing_is_missing(lab: Lab, nats_
     await nats_server.start()
     await lab.holds(1, 2)
     lab.journal.publishes = True
-
-    async def ready() -> bool:
-        return lab.consumer.wrong == {}
-
-    await eventually(ready)
+    await eventually(lambda: _consumes(lab.client))
     await lab.note(3)
     await lab.holds(1, 2, 3)
-    assert lab.notes.told == [1, 2, 3]
+    await eventually(lambda: lab.notes.told == [1, 2, 3])  # told after it is held
+    await eventually(lambda: lab.consumer.wrong == {})

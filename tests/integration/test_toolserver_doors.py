@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -16,6 +17,7 @@ from takeback.toolserver import ToolServer
 from takeback.toolserver.effects import changes
 from tests.contract.test_toolport import http
 from tests.crm_server import ROWS, SCHEMA, build
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -36,8 +38,17 @@ async def bus(nats_url: str) -> AsyncIterator[Nats]:
 
 async def ask(bus: Nats, verb: str, request: Any) -> Json:
     data = request if isinstance(request, bytes) else json.dumps(request).encode()
-    answer: Json = json.loads((await bus.request(f"tools.crm.{verb}", data, timeout=5)).data)
+    answer: Json = json.loads((await bus.request(f"tools.crm.{verb}", data, timeout=20)).data)
     return answer
+
+
+@asynccontextmanager
+async def _held_up(pool: asyncpg.Pool) -> AsyncIterator[Callable[[], Awaitable[int | None]]]:
+    """No call of `slow` gets on while the block lasts; answers which backend waits in the middle of one, if any."""
+    question = "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    async with pool.acquire() as somebody, somebody.transaction():
+        await somebody.execute("lock table runs in exclusive mode")
+        yield lambda: pool.fetchval(question)
 
 
 def keyed(name: str, key: str, **arguments: Any) -> Json:
@@ -56,10 +67,13 @@ async def test_two_processes_on_one_subject_answer_each_request_once(pool: async
 
 async def test_a_service_that_closes_first_answers_what_it_took(pool: asyncpg.Pool, bus: Nats) -> None:
     service = await build(pool).serve_nats(bus, "tools.crm")
-    running = asyncio.create_task(ask(bus, "call", keyed("slow", "e1", seconds=0.2)))
-    while await pool.fetchval("select count(*) from pg_stat_activity where state = 'idle in transaction'") == 0:
+    async with _held_up(pool) as waiting:
+        running = asyncio.create_task(ask(bus, "call", keyed("slow", "e1", seconds=0)))
+        await eventually(waiting)
+        closing = asyncio.create_task(service.close())
         await asyncio.sleep(0)
-    await service.close()
+        assert not closing.done()
+    await closing
     assert (await running)["isError"] is False
     with pytest.raises(nats.errors.NoRespondersError):
         await ask(bus, "call", keyed("charge", "e2", accountId=1, amount=1))
@@ -103,12 +117,11 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_and_the_key_says_n
 ) -> None:
     """J7."""
     service = await build(pool).serve_nats(bus, "tools.crm")
-    running = asyncio.create_task(ask(bus, "call", keyed("slow", "e1", seconds=0.3)))
-    in_it = "select pid from pg_stat_activity where state = 'idle in transaction' and datname = current_database()"
-    while (pid := await pool.fetchval(in_it)) is None:
-        await asyncio.sleep(0)
-    await pool.execute("select pg_terminate_backend($1)", pid)
-    assert (await running)["error"]["code"] == -32603, "not known: the caller must ask"
+    async with _held_up(pool) as waiting:
+        running = asyncio.create_task(ask(bus, "call", keyed("slow", "e1", seconds=0)))
+        pid = await eventually(waiting)
+        await pool.execute("select pg_terminate_backend($1)", pid)
+        assert (await running)["error"]["code"] == -32603, "not known: the caller must ask"
     assert (await ask(bus, "observe", {"entry": "e1"}))["call"] == {"outcome": "never"}
     assert await pool.fetchval("select count(*) from runs") == 0
     await service.close()
