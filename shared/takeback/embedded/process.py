@@ -106,7 +106,8 @@ class ServerProcess:
                 await asyncio.sleep(_POLL_SECONDS)
         finally:
             if self.running:
-                self._started().kill()
+                os.killpg(self.pid, signal.SIGKILL)  # with what it has started itself
+                await self.stop(signal.SIGKILL)
         if code := self._started().returncode:
             raise ServerDidNotStart(self.name, f"ended with code {code}", self._log)
 
