@@ -32,7 +32,7 @@ class Deployed:
 async def deployed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployed]:
     folder = tmp_path_factory.mktemp("deployed")
     variables = {name: f"p{secrets.token_hex(12)}" for name in {*Compose.required(), SECRET}}
-    variables |= {"TAKEBACK_SWEEP_SECONDS": "0.5", "TAKEBACK_FORWARD_DEADLINE_SECONDS": "1.5"}
+    variables |= {"TAKEBACK_SWEEP_SECONDS": "0.5", "TAKEBACK_FORWARD_DEADLINE_SECONDS": "2.4"}
     async with (
         Deployment(folder / "compose", variables) as deployment,
         examples_beside(deployment, folder / "examples") as (stage, wire),
