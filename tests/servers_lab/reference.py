@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ import mcp_types as types
 import uvicorn
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ServerEvent, ToolsListChanged
 
 PIXEL = base64.b64encode(bytes.fromhex("89504e470d0a1a0a")).decode()
 
@@ -44,6 +44,19 @@ TOOLS = [
 ]
 
 
+class Bus(InMemorySubscriptionBus):
+    """Says when somebody has begun to listen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listened = asyncio.Event()
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        unsubscribe = super().subscribe(listener)
+        self.listened.set()
+        return unsubscribe
+
+
 @dataclass
 class Reference:
     """The server. *seen* are the headers of its requests; `waiting`, `cancelled` and `release` are those of ``wait``."""
@@ -55,9 +68,9 @@ class Reference:
     url: str = ""
 
     def __post_init__(self) -> None:
+        self.bus = Bus()
         self.forget()
         self.tools = [dict(tool) for tool in TOOLS]
-        self.bus = InMemorySubscriptionBus()
         self.server: Server[Any] = Server(
             "reference",
             version="3.2.1",
@@ -95,6 +108,7 @@ class Reference:
         """As new, for whoever looks next; who waits in a call waits on."""
         self.seen.clear()
         self.calls.clear()
+        self.bus.listened = asyncio.Event()
         self.waiting, self.cancelled, self.release = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def change_list(self) -> None:

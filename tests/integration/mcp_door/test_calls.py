@@ -15,7 +15,7 @@ from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab
 from tests.ports import own_port
 from tests.servers_lab.deals import DealServer
 from tests.servers_lab.reference import TOOLS, Reference
-from tests.waiting import eventually
+from tests.waiting import WAIT_SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -144,7 +144,7 @@ async def test_a_client_that_cancels_reaches_the_tool_and_leaves_the_call_in_dou
         await reference.waiting.wait()
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
-        await asyncio.wait_for(reference.cancelled.wait(), 5)
+        await asyncio.wait_for(reference.cancelled.wait(), WAIT_SECONDS)
         await eventually(concluded)
 
 

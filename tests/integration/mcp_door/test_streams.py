@@ -49,6 +49,7 @@ async def test_a_client_hears_when_its_tools_change_here_or_at_their_server(
         if era == "2026-07-28":  # the stream of 2025-11-25 opens by itself, and says nothing then
             await listening.enter_async_context(client.listen(tools_list_changed=True))
         await is_open.wait()
+        await reference.bus.listened.wait()
         for change in (undeclared.owner("PUT", "agents/bot", {"memory": "yes"}), reference.change_list()):
             changed.heard.clear()
 
