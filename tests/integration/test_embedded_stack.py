@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from tests.integration import stub_stack
 from tests.processes import TakebackProcess
+from tests.waiting import eventually
 
 
 def serve(data: Path, *arguments: str, **environ: str) -> TakebackProcess:
@@ -61,7 +62,14 @@ async def test_data_survive_a_stop_and_a_kill_and_a_killed_stack_blocks_no_resta
         await stack.end(signal.SIGKILL)
     async with serve(tmp_path) as stack:
         assert await starts(stack.url) == 3
-        assert not [orphan for orphan in orphans if orphan.is_running() and orphan.status() != psutil.STATUS_ZOMBIE]
+        await eventually(lambda: not any(map(_lives, orphans)))  # each was told to end when its parent died
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -119,8 +127,11 @@ async def test_a_signal_while_it_starts_leaves_nothing_running(tmp_path: Path) -
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", stub_stack.__name__, "serve", "--data", str(tmp_path), "--port", "0")
     )
-    while not (tmp_path / "postgres" / "data.new").exists():
-        await asyncio.sleep(0.001)
+    await eventually((tmp_path / "postgres" / "data.new").exists)
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
-    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(p.info["cmdline"] or [])]
+    await eventually(lambda: not _processes_on(tmp_path))  # what was killed needs a moment to be gone
+
+
+def _processes_on(folder: Path) -> list[psutil.Process]:
+    return [p for p in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(p.info["cmdline"] or [])]
