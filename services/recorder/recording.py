@@ -36,6 +36,7 @@ from recorder.journal.vault import Vault
 from recorder.kept import KeptAnswers
 from recorder.policy import Decision
 from recorder.resolving import Call, Outdated, Resolver
+from recorder.runs import RunRow
 from recorder.serial import Serial
 from recorder.servers import Servers
 from recorder.toolport.port import ToolPort
@@ -93,30 +94,37 @@ class Recording:
         self._at_work: set[asyncio.Task[Any]] = set()
 
     async def call(
-        self, run: str, caller: Caller, request: CallRequest, idempotency: Idempotency | None = None
+        self,
+        run: str,
+        caller: Caller,
+        request: CallRequest,
+        idempotency: Idempotency | None = None,
+        met: RunRow | None = None,
     ) -> Answer:
         """Records the call and, where policy lets it, forwards it; answers as contract.md's table says.
 
         Raises `Problem` for what was not forwarded, and for a call that failed (502) or is in doubt (504), with its entry.
-        *idempotency*: the caller's key; the entry in it is filled in here.
+        *idempotency*: the caller's key; the entry in it is filled in here. *met*: what `look` has just answered.
         """
         try:
             if idempotency is not None and (kept := await self._replay(run, caller, idempotency)) is not None:
                 return kept
-            return await self._call(run, caller, request, idempotency)
+            return await self._call(run, caller, request, idempotency, met)
         except Replayed as replayed:
             return await self._answer_kept(replayed.entry)
         except JOURNAL_AWAY as error:
             raise journal_unavailable(error) from error
 
-    async def _call(self, run: str, caller: Caller, request: CallRequest, idempotency: Idempotency | None) -> Answer:
+    async def _call(
+        self, run: str, caller: Caller, request: CallRequest, idempotency: Idempotency | None, met: RunRow | None
+    ) -> Answer:
         """A write that would go on by what is remembered of its run saves a look; its turn's own look tells if that holds."""
         began = time.perf_counter()
-        remembered = self._resolver.remembered(run, caller)
+        remembered = met or self._resolver.remembered(run, caller)
         if remembered is not None:
             try:
                 call = await self._resolver.resolved(remembered, caller, request)
-                if not call.is_read and (decision := call.decision()).verdict == "allow":
+                if (met or not call.is_read) and (decision := call.decision()).verdict == "allow":
                     return await self._go_on(call, decision, idempotency, began)
             except Outdated:
                 pass
@@ -131,6 +139,10 @@ class Recording:
         if decision.verdict == "ask":
             return await self._put(call, decision, None)
         return await self._to_its_end(self._read(call, None, began) if call.is_read else self._write(call, None, began))
+
+    async def look(self, run: str, caller: Caller) -> RunRow:
+        """The run as *caller* meets it now; raises `Problem` 404 for a stranger (G7)."""
+        return await self._resolver.look(run, caller)
 
     async def resume(self, call: Call, agreed: Agreed) -> Answer:
         """Forwards a call that a person agreed to, under the same steps; raises `MovedOn` where it fails closed (S13)."""

@@ -137,11 +137,15 @@ class Resolver:
         Raises `Problem`: 404 for a stranger, 403 for who may not call here (P10), 409 for a run that is not open, 422 for
         arguments that the operation's schema does not take.
         """
+        return await self._resolved(await self.look(run, caller), caller, request)
+
+    async def look(self, run: str, caller: Caller) -> RunRow:
+        """`meet`, and remember it."""
         found = await self.meet(run, caller)
         if len(self._met) >= _REMEMBERED_RUNS:
             self._met.clear()
         self._met[run, caller] = found
-        return await self._resolved(found, caller, request)
+        return found
 
     async def meet(self, run: str, caller: Caller) -> RunRow:
         """The run as *caller* meets it now; raises `Problem` 404 for a stranger (G7)."""

@@ -18,7 +18,8 @@ from takeback.messages.campaign import RunRequest
 
 RUN = """
 select q.n, r.id, r.campaign, r.agent, r.model, r.principal, r.opened_by, r.opened_at, r.closed_at,
-       s.status, c.seq as campaign_version, m.role
+       s.status, c.seq as campaign_version, m.role,
+       exists (select from approvals a where a.run = r.id and a.fetched_at is null) as unfetched
 from unnest($1::integer[], $2::text[], $3::text[]) as q (n, run, sub)
 join runs r on r.id = q.run
 join streams s on s.stream = r.id
@@ -34,7 +35,10 @@ _CHANGES = {"run.closed": ("open", "paused"), "run.paused": ("open",), "run.resu
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as one caller meets it. *campaign_version* says which settings hold now; *role* is the caller's."""
+    """A run as one caller meets it. *campaign_version* says which settings hold now; *role* is the caller's.
+
+    *unfetched*: a call of it was put to a person, and its answer has not been fetched yet (S13).
+    """
 
     id: str
     campaign: str
@@ -47,6 +51,7 @@ class RunRow:
     status: Literal["open", "paused", "closed"]
     campaign_version: int
     role: str | None
+    unfetched: bool = False
 
     def described(self) -> dict[str, Any]:
         """The run on the wire."""

@@ -19,7 +19,7 @@ from nats.aio.client import Client as Nats
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, Unsupported, mcp_http, open_port
+from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, Unsupported, http_target, open_port
 from recorder.toolport.http_target import Target
 from takeback.extension import EXTENSION, UndoRequest, read_definition
 from tests.contract.test_toolport import DEAL, ENVIRON, SECRET, call, http
@@ -155,7 +155,7 @@ async def test_a_name_is_looked_up_once_and_its_address_kept(
         asked.append(target.host)
         return "127.0.0.1"
 
-    monkeypatch.setattr(mcp_http, "pinned_address", looked_up)
+    monkeypatch.setattr(http_target, "pinned_address", looked_up)
     async with http(build(pool).http_app(secret=SECRET)) as url:
         named = url.replace("127.0.0.1", "tools.example")
         port = await mcp_port(named, HEADERS, {"TAKEBACK_SECRET_CRM": SECRET, "TAKEBACK_ORIGINS_CRM": named})

@@ -28,6 +28,8 @@ from takeback.subjects import event_subject
 from takeback.tasks import end
 
 BATCH = 256
+GATHER_SECONDS = 0.001
+"""How long a record waits for others, and lets the answers to its callers go first."""
 FORGET_SECONDS = 0.05
 """How long rows of what was published may wait to be deleted together."""
 _FORGET = """
@@ -169,6 +171,7 @@ class Publisher:
             if not self._waiting:
                 self._wake.clear()
                 await self._wake.wait()
+                await asyncio.sleep(GATHER_SECONDS)
             records = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             sent, error = await self._send(records)
             if error is not None:

@@ -92,23 +92,21 @@ class Calling:
         return self._states.seal(waits, made.run, made.caller, made.request)
 
     async def _answer(self, made: Wanted) -> Answer:
+        met = None
         try:
-            entry = await self._goes_on_with(made)
-            if entry is not None:
+            if made.state is not None:
+                entry = self._states.entry(made.state, made.run, made.caller, made.request)
+                if entry is None:
+                    raise BadState("Invalid or expired requestState")
                 return await self._continued.answer(made.run, made.caller, entry)
+            if made.key is None:  # else its key finds its entry
+                met = await self._recording.look(made.run, made.caller)
+                entry = await self._continued.unfetched(made.run, made.caller, made.request) if met.unfetched else None
+                if entry is not None:
+                    return await self._continued.answer(made.run, made.caller, entry)
         except JOURNAL_AWAY as error:
             raise journal_unavailable(error) from error
-        return await self._recording.call(made.run, made.caller, made.request, made.key)
-
-    async def _goes_on_with(self, made: Wanted) -> str | None:
-        if made.state is not None:
-            entry = self._states.entry(made.state, made.run, made.caller, made.request)
-            if entry is None:
-                raise BadState("Invalid or expired requestState")
-            return entry
-        if made.key is not None:
-            return None  # its key finds its entry
-        return await self._continued.unfetched(made.run, made.caller, made.request)
+        return await self._recording.call(made.run, made.caller, made.request, made.key, met)
 
 
 def _waits(answer: Answer) -> Waits:

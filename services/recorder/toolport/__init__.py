@@ -9,10 +9,11 @@ from nats.aio.client import Client as Nats
 
 from recorder.manifest import Checked
 from recorder.toolport import secrets
-from recorder.toolport.http_target import check_url
+from recorder.toolport.http_target import Pin, Target, check_url
 from recorder.toolport.http_tool import http_port
 from recorder.toolport.manifested import ManifestPort, Reach
 from recorder.toolport.mcp_http import http_transport
+from recorder.toolport.mcp_post import HttpPosts
 from recorder.toolport.mcp_stdio import stdio_transport
 from recorder.toolport.mcp_tool import McpTool
 from recorder.toolport.nats_transport import NatsTool
@@ -82,7 +83,9 @@ def _declaring_port(config: Mapping[str, Any], nats: Nats, environ: Mapping[str,
             headers = config.get("headers") or {}
             check_url(url)
             secrets.check_headers(headers, environ, url)
-            return McpTool(http_transport(url, headers, environ), url)
+            pin = None if environ.get("TAKEBACK_HTTP_ALLOW_PRIVATE") == "1" else Pin(Target.of(url))
+            posts = HttpPosts(url, headers, environ, pin)
+            return McpTool(http_transport(url, headers, environ, pin), url, posts)
         case {"transport": "mcp", "command": str(command)}:
             if environ.get("TAKEBACK_ALLOW_COMMANDS") != "1":
                 raise ToolRefused("Commands may not be started here: TAKEBACK_ALLOW_COMMANDS is not 1.", 403)

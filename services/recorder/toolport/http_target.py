@@ -90,6 +90,24 @@ async def pinned_address(target: Target, *, allow_private: bool) -> str:
     return addresses[0]
 
 
+class Pin:
+    """The one public address that a server is reached at, looked up at the first use and again once it was let go."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._address: str | None = None
+
+    async def address(self) -> str:
+        """Raises `NotSent` and `ToolRefused`, see `pinned_address`."""
+        if self._address is None:
+            self._address = await pinned_address(self.target, allow_private=False)
+        return self._address
+
+    def let_go(self) -> None:
+        """The server is connected to anew: it may be elsewhere by now."""
+        self._address = None
+
+
 def is_public(address: str) -> bool:
     """Whether *address* is anybody's on the internet: not private, local, shared, reserved, multicast, or one in disguise."""
     parsed = ipaddress.ip_address(address.split("%", 1)[0])

@@ -48,6 +48,13 @@ class Sent:
         return bool(self._mark)
 
 
+def mark_sent() -> None:
+    """The caller's request is on its way (`Sent`)."""
+    mark = _sent.get()
+    if mark is not None:
+        mark.append(True)
+
+
 class Connection:
     """Opens at once in its own task: whoever waits for it may be cancelled without hurting the others.
 
@@ -175,9 +182,7 @@ class _Marking:
         self._inner = inner
 
     async def send(self, item: SessionMessage, /) -> None:
-        mark = _sent.get()
-        if mark is not None:
-            mark.append(True)
+        mark_sent()
         await self._inner.send(item)
 
     async def aclose(self) -> None:

@@ -13,13 +13,13 @@ from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
 from recorder.toolport import secrets
-from recorder.toolport.http_target import Target, pinned_address
+from recorder.toolport.http_target import Pin
 from recorder.toolport.mcp_codes import FAILED, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
 from recorder.toolport.port import NotSent, ToolRefused
 from takeback import json
 
-_CONNECT_SECONDS = 5.0
-_MAX_ANSWER_BYTES = 16 * 1_048_576
+CONNECT_SECONDS = 5.0
+MAX_ANSWER_BYTES = 16 * 1_048_576
 # The server says that it did not process the request. Not among them: 408, 409, 425 and the like, which may mean
 # that something was begun.
 _NOT_PROCESSED = {400, 401, 403, 404, 405, 406, 413, 414, 415, 421, 422, 429, 431}
@@ -27,22 +27,22 @@ _SESSION_HEADER = "mcp-session-id"
 
 
 def http_transport(
-    url: str, headers: Mapping[str, str], environ: Mapping[str, str]
+    url: str, headers: Mapping[str, str], environ: Mapping[str, str], pin: Pin | None
 ) -> Callable[[], AbstractAsyncContextManager[TransportStreams]]:
     """Opens connections to *url*. Secrets in *headers* are read anew for each request, so a rotated one is used.
 
-    Without ``TAKEBACK_HTTP_ALLOW_PRIVATE=1`` only to a public address, looked up once for each connection.
+    With a *pin* only to its public address, looked up once for each connection.
     """
-    allow_private = environ.get("TAKEBACK_HTTP_ALLOW_PRIVATE") == "1"
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[TransportStreams]:
         limits = httpx2.Limits(max_connections=200, max_keepalive_connections=100)
-        inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(verify=_trusted(), limits=limits)
-        if not allow_private:
-            inner = _PublicOnly(inner)
+        inner: httpx2.AsyncBaseTransport = httpx2.AsyncHTTPTransport(verify=trusted(), limits=limits)
+        if pin is not None:
+            pin.let_go()
+            inner = _PublicOnly(inner, pin)
         # The caller's deadline ends a request, not a pause between two bytes.
-        timeout = httpx2.Timeout(None, connect=_CONNECT_SECONDS)
+        timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
         transport = _OneByOne(inner, headers, environ)
         async with (
             httpx2.AsyncClient(transport=transport, timeout=timeout, trust_env=False) as client,
@@ -54,34 +54,29 @@ def http_transport(
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def trusted() -> ssl.SSLContext:
     """The authorities that this host trusts: reading them costs as much as many calls."""
     return httpx2.create_ssl_context()
 
 
 class _PublicOnly(httpx2.AsyncBaseTransport):
-    """Sends to the one public address that the host of the first request had; certificate and Host stay the host's."""
+    """Sends to the address of *pin*; certificate and Host stay the host's."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, pin: Pin) -> None:
         self._inner = inner
-        self._pinned: tuple[str, str] | None = None
+        self._pin = pin
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raises `NotSent` and `ToolRefused`, see `pinned_address`."""
         url = request.url
-        if self._pinned is None:
-            port = url.port or (443 if url.scheme == "https" else 80)
-            target = Target(url.scheme, url.host, port, url.path)
-            self._pinned = url.host, await pinned_address(target, allow_private=False)
-        host, address = self._pinned
-        if url.host != host:
+        if url.host != self._pin.target.host:
             raise ToolRefused(f"{url.host} is not the registered server. Nothing was sent.")
         pinned = httpx2.Request(
             request.method,
-            url.copy_with(host=address),
+            url.copy_with(host=await self._pin.address()),
             headers=request.headers,
             stream=request.stream,
-            extensions={**request.extensions, "sni_hostname": host},
+            extensions={**request.extensions, "sni_hostname": url.host},
         )
         return await self._inner.handle_async_request(pinned)
 
@@ -136,7 +131,7 @@ async def _checked(request: httpx2.Request, response: httpx2.Response) -> httpx2
     finally:
         await response.aclose()
     if body is None:
-        return _failure(FAILED, f"the answer of {_origin(request)} is larger than {_MAX_ANSWER_BYTES} bytes")
+        return _failure(FAILED, f"the answer of {_origin(request)} is larger than {MAX_ANSWER_BYTES} bytes")
     if response.status_code < 300:
         kept = {name: value for name in ("content-type", _SESSION_HEADER) if (value := response.headers.get(name))}
         return httpx2.Response(response.status_code, headers=kept, content=body)
@@ -144,14 +139,22 @@ async def _checked(request: httpx2.Request, response: httpx2.Response) -> httpx2
 
 
 def _refused(request: httpx2.Request, status: int, body: bytes) -> httpx2.Response:
-    said = _json_rpc_error(body)
     if status == 404 and _SESSION_HEADER in request.headers:
         return _failure(SESSION_GONE, "the tool server has forgotten the session", status)
-    if said is not None and said[0] in PROTOCOL_REFUSALS:
+    code, text = refusal(_origin(request), status, body)
+    if code in PROTOCOL_REFUSALS:
         # As it stands: the negotiation of the protocol's revision reads some of these.
         return httpx2.Response(status, headers={"content-type": "application/json"}, content=body)
-    text = f"{_origin(request)} answered {status}{': ' + said[1] if said else ''}"
-    return _failure(REFUSED if status in _NOT_PROCESSED or status < 400 else FAILED, text, status)
+    return _failure(code, text, status)
+
+
+def refusal(origin: str, status: int, body: bytes) -> tuple[int, str]:
+    """What an answer of *origin* says that is no success: the JSON-RPC error's code and words."""
+    said = _json_rpc_error(body)
+    if said is not None and said[0] in PROTOCOL_REFUSALS:
+        return said
+    text = f"{origin} answered {status}{': ' + said[1] if said else ''}"
+    return REFUSED if status in _NOT_PROCESSED or status < 400 else FAILED, text
 
 
 async def _read(response: httpx2.Response) -> bytes | None:
@@ -162,7 +165,7 @@ async def _read(response: httpx2.Response) -> bytes | None:
         source = response.stream  # it comes as it is: nothing to take it through
     async for chunk in source:
         size += len(chunk)
-        if size > _MAX_ANSWER_BYTES:
+        if size > MAX_ANSWER_BYTES:
             return None
         chunks.append(chunk)
     return b"".join(chunks)

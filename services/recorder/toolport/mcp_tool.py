@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp import Client, MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from recorder.toolport import answers
 from recorder.toolport.hearing import Progress, hearing
 from recorder.toolport.mcp_codes import CLOSED, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
 from recorder.toolport.mcp_connection import Connect, Connection, Sent, request
+from recorder.toolport.mcp_post import HttpPosts
 from recorder.toolport.port import (
     Description,
     NoAnswer,
@@ -38,11 +40,15 @@ class _Gone(Exception):
 
 
 class McpTool:
-    """A `ToolPort` over MCP. One session is kept open and shared; a dead one is replaced at the next use."""
+    """A `ToolPort` over MCP. One session is kept open and shared; a dead one is replaced at the next use.
 
-    def __init__(self, connect: Connect, name: str) -> None:
+    *posts* takes the calls of a server without sessions that nobody wants to hear the progress of.
+    """
+
+    def __init__(self, connect: Connect, name: str, posts: HttpPosts | None = None) -> None:
         self._connect = connect
         self._name = name
+        self._posts = posts
         self._connection: Connection | None = None
         self._described: Description | None = None
         self._closed = False
@@ -109,6 +115,8 @@ class McpTool:
         self._closed = True
         if self._connection is not None:
             await self._connection.close()
+        if self._posts is not None:
+            await self._posts.close()
 
     def _tell(self) -> None:
         for tell in list(self._listeners):
@@ -124,18 +132,22 @@ class McpTool:
     async def _tool(
         self, name: str, arguments: Json, deadline: float, meta: Json | None = None, progress: Progress | None = None
     ) -> Json:
-        params = types.CallToolRequestParams.model_validate({"name": name, "arguments": arguments, "_meta": meta})
-        message = types.CallToolRequest(params=params)
+        async def send(client: Client, left: float) -> Json:
+            params = {"name": name, "arguments": arguments} | ({} if meta is None else {"_meta": meta})
+            if self._posts is not None and progress is None and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                return await self._posts.call(client, params)
+            message = types.CallToolRequest(params=types.CallToolRequestParams.model_validate(params))
+            return await request(client, message, left, progress)
 
         async def ask(client: Client, left: float) -> Json:
             try:
-                return await request(client, message, left, progress)
+                return await send(client, left)
             except MCPError as error:
                 if error.code != types.HEADER_MISMATCH:
                     raise
             # The server wants arguments repeated in headers, as its newest list says which. It ran nothing yet.
             await client.session.list_tools()
-            return await request(client, message, left, progress)
+            return await send(client, left)
 
         return await self._with_client(ask, deadline)
 
