@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ import asyncpg
 import nats
 import pytest
 from mcp import Client
+from mcp_types import HEADER_MISMATCH
 from nats.aio.client import Client as Nats
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -292,11 +294,16 @@ async def test_an_answer_that_is_none_leaves_doubt_over_nats(bus: Nats, answer: 
         await call(port, "charge", accountId=1, amount=1)
 
 
-class Odd:
-    """An MCP server of the older revision that answers a tool call with what it was made with."""
+Answered = Response | dict[str, Any] | Callable[[int], Response]
+"""A whole answer, a result, or what makes an answer to the request of an id."""
 
-    def __init__(self, answer: Response | dict[str, Any]) -> None:
+
+class Odd:
+    """An MCP server of either revision that answers a tool call with what it was made with."""
+
+    def __init__(self, answer: Answered, revision: str = "2025-11-25") -> None:
         self._answer = answer
+        self._revision = revision
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -307,11 +314,16 @@ class Odd:
 
     def _respond(self, request: dict[str, Any]) -> Response:
         match request.get("method"):
+            case "server/discover" if self._revision == "2026-07-28":
+                hints = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+                return self._result(request, {"supportedVersions": [self._revision], "capabilities": {}, **hints})
             case "initialize":
                 info = {"serverInfo": {"name": "odd", "version": "0"}, "capabilities": {}}
-                return self._result(request, info | {"protocolVersion": "2025-11-25"})
+                return self._result(request, info | {"protocolVersion": self._revision})
             case "tools/call":
-                return self._answer if isinstance(self._answer, Response) else self._result(request, self._answer)
+                if isinstance(self._answer, dict):
+                    return self._result(request, self._answer)
+                return self._answer if isinstance(self._answer, Response) else self._answer(request["id"])
             case "tools/list":
                 return self._result(request, {"tools": [{"name": "t", "inputSchema": {"type": "object"}, "new": 1}]})
             case str(method) if method.startswith("notifications/"):
@@ -323,13 +335,20 @@ class Odd:
         return JSONResponse({"jsonrpc": "2.0", "id": request["id"], **answer})
 
 
-async def ask(answer: Response | dict[str, Any]) -> Outcome:
-    async with http(Odd(answer)) as url:
-        port = await mcp_port(url, {})
-        try:
-            return await call(port, "t")
-        finally:
-            await port.close()
+Ask = Callable[[Answered], Awaitable[Outcome]]
+
+
+@pytest.fixture(params=["2025-11-25", "2026-07-28"])
+def ask(request: pytest.FixtureRequest) -> Ask:
+    async def asked(answer: Answered) -> Outcome:
+        async with http(Odd(answer, request.param)) as url:
+            port = await mcp_port(url, {})
+            try:
+                return await call(port, "t")
+            finally:
+                await port.close()
+
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -345,38 +364,99 @@ async def ask(answer: Response | dict[str, Any]) -> Outcome:
         Response(status_code=409),
     ],
 )
-async def test_an_answer_that_is_none_leaves_doubt(answer: Response | dict[str, Any]) -> None:
+async def test_an_answer_that_is_none_leaves_doubt(ask: Ask, answer: Response | dict[str, Any]) -> None:
     """J7: it ran, or it did not."""
     with pytest.raises(NoAnswer):
         await ask(answer)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429])
-async def test_a_status_that_says_not_processed_is_a_refusal(status: int) -> None:
+async def test_a_status_that_says_not_processed_is_a_refusal(ask: Ask, status: int) -> None:
     with pytest.raises(ToolRefused) as refused:
         await ask(PlainTextResponse("no", status))
     assert refused.value.status == status
 
 
-async def test_a_refused_status_is_a_refusal_whatever_code_its_body_has() -> None:
+async def test_a_refused_status_is_a_refusal_whatever_code_its_body_has(ask: Ask) -> None:
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "no session"}}
     with pytest.raises(ToolRefused, match="no session") as refused:
         await ask(JSONResponse(body, 401))
     assert refused.value.status == 401
 
 
-async def test_an_error_of_the_server_itself_leaves_doubt() -> None:
+async def test_an_error_of_the_server_itself_leaves_doubt(ask: Ask) -> None:
     """J7: a tool that crashed may have crashed after its effect."""
     for code in (-32000, -32001, -32603):
         with pytest.raises(NoAnswer):
             await ask({"error": {"code": code, "message": "oops"}})
 
 
-async def test_a_result_that_breaks_its_own_output_schema_still_counts() -> None:
+async def test_a_result_that_breaks_its_own_output_schema_still_counts(ask: Ask) -> None:
     """J2: the tool ran; what it answered is recorded as it is."""
-    outcome = await ask({"content": [], "structuredContent": {"unexpected": None}, "later": True})
+    outcome = await ask(
+        {"content": [], "structuredContent": {"unexpected": None}, "later": True, "resultType": "complete"}
+    )
     assert outcome.result["structuredContent"] == {"unexpected": None}
     assert outcome.meta is None
+
+
+async def test_an_answer_at_the_end_of_a_stream_is_the_answer(ask: Ask) -> None:
+    """What a server tells before is for whoever listens, and nobody does here."""
+    progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}}
+    result = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
+
+    def told(number: int) -> Response:
+        messages = (progress, {"jsonrpc": "2.0", "id": number, "result": result})
+        events = "".join(f"event: message\r\ndata: {json.dumps(message)}\r\n\r\n" for message in messages)
+        return Response(events, media_type="text/event-stream")
+
+    outcome = await ask(told)
+    assert outcome.result["content"] == result["content"]
+
+
+@pytest.mark.parametrize("events", [": nothing\n\n", "data: {\n\n", "data: []\n\n"])
+async def test_a_stream_that_ends_without_an_answer_leaves_doubt(ask: Ask, events: str) -> None:
+    """J7."""
+    with pytest.raises(NoAnswer):
+        await ask(PlainTextResponse(events, media_type="text/event-stream"))
+
+
+class Mirroring(Odd):
+    """A server that runs nothing before an argument is repeated in a header, as its list says."""
+
+    def __init__(self) -> None:
+        super().__init__({"content": [], "resultType": "complete"}, "2026-07-28")
+        self.heard: list[str | None] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if headers.get("mcp-method") != "tools/call":
+            await super().__call__(scope, receive, send)
+            return
+        self.heard.append(headers.get("mcp-param-account"))
+        request = json.loads((await receive())["body"])
+        missing = {"error": {"code": HEADER_MISMATCH, "message": "Mcp-Param-Account is missing"}}
+        answer = self._result(request, missing if self.heard[-1] is None else self._answer)
+        answer.status_code = 400 if self.heard[-1] is None else 200
+        await answer(scope, receive, send)
+
+    def _respond(self, request: dict[str, Any]) -> Response:
+        if request.get("method") != "tools/list":
+            return super()._respond(request)
+        schema = {"type": "object", "properties": {"account": {"type": "string", "x-mcp-header": "Account"}}}
+        hints = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+        return self._result(request, {"tools": [{"name": "t", "inputSchema": schema}], **hints})
+
+
+async def test_arguments_that_a_server_wants_in_headers_are_repeated_there_once_it_has_said_so() -> None:
+    """J1: the server has run nothing when it asks for them, so the call goes on."""
+    server = Mirroring()
+    async with http(server) as url:
+        port = await mcp_port(url, {})
+        for entry in ("ent_1", "ent_2"):
+            assert (await call(port, "t", entry, account="a1")).is_error is False
+        await port.close()
+    assert server.heard == [None, "a1", "a1"]
 
 
 async def test_a_definition_is_kept_exactly_and_a_server_without_undo_says_so() -> None:

@@ -108,13 +108,19 @@ class HttpPosts:
 
     async def _last_event(self, response: aiohttp.ClientResponse) -> Json:
         """The answer at the end of a stream; nobody listens to what is told before."""
-        events = httpx2.EventSource(
-            httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=_Chunks(response, self._origin))
+        stream = httpx2.Response(
+            200,
+            headers={"content-type": "text/event-stream"},
+            stream=_Chunks(response, self._origin),
+            request=httpx2.Request("POST", self._url),
         )
-        async for event in events:
-            message = json.loads(event.data) if event.data else {}
-            if isinstance(message, dict) and "method" not in message and ("result" in message or "error" in message):
-                return message
+        try:
+            async for event in httpx2.EventSource(stream, max_event_size=MAX_ANSWER_BYTES):
+                message = json.loads(event.data) if event.data else None
+                if isinstance(message, dict) and ("result" in message or "error" in message):
+                    return message
+        except (httpx2.SSEError, ValueError) as error:
+            raise MCPError(FAILED, f"the stream of {self._origin} is none of messages: {error}") from error
         raise MCPError(FAILED, f"the stream of {self._origin} ended without an answer")
 
     def _opened(self) -> aiohttp.ClientSession:
