@@ -91,7 +91,7 @@ class Intents:
         declared = call.operation.declaration
         pause = 0.002
         fence = self._serial.remembered(call.serial_key) if call.remembered and agreed is None else None
-        steady = None if fence is None else Steady(call.campaign, call.run.campaign_version)
+        steady = None if fence is None else Steady(call.campaign, call.run.campaign_version, call.fetched)
         while True:
             standing = Standing(fence, None) if fence is not None else await self.standing(call)
             if agreed is None and standing.doubt is not None:
@@ -176,7 +176,12 @@ class Intents:
             call.caller.sub,
         )
         run = call.run
-        if (row["run_status"], row["campaign_version"], row["role"]) != (run.status, run.campaign_version, run.role):
+        moved = (row["run_status"], row["campaign_version"], row["role"]) != (
+            run.status,
+            run.campaign_version,
+            run.role,
+        )
+        if moved or (call.fetched and row["unfetched"]):
             self._resolver.forget(call)
             if call.remembered:
                 raise Outdated

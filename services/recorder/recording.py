@@ -36,7 +36,6 @@ from recorder.journal.vault import Vault
 from recorder.kept import KeptAnswers
 from recorder.policy import Decision
 from recorder.resolving import Call, Outdated, Resolver
-from recorder.runs import RunRow
 from recorder.serial import Serial
 from recorder.servers import Servers
 from recorder.toolport.port import ToolPort
@@ -53,6 +52,8 @@ _T = TypeVar("_T")
 
 Ask = Callable[[Call, Decision, Snapshot | None], Awaitable[Answer]]
 """Puts a call to a person: writes the entry that waits, and says who was asked (`Approvals.ask`)."""
+GoesOn = Callable[[], Awaitable[Answer | None]]
+"""The answer of the earlier call that this one is the retry of, or None (S13)."""
 Hint = Callable[[Mapping[str, Any]], Awaitable[None]]
 """Tells listeners of a call that still runs; no fact, so nobody keeps it."""
 
@@ -99,36 +100,40 @@ class Recording:
         caller: Caller,
         request: CallRequest,
         idempotency: Idempotency | None = None,
-        met: RunRow | None = None,
+        goes_on: GoesOn | None = None,
     ) -> Answer:
         """Records the call and, where policy lets it, forwards it; answers as contract.md's table says.
 
         Raises `Problem` for what was not forwarded, and for a call that failed (502) or is in doubt (504), with its entry.
-        *idempotency*: the caller's key; the entry in it is filled in here. *met*: what `look` has just answered.
+        *idempotency*: the caller's key; the entry in it is filled in here. *goes_on* is asked where an answer
+        of the run waits to be fetched.
         """
         try:
             if idempotency is not None and (kept := await self._replay(run, caller, idempotency)) is not None:
                 return kept
-            return await self._call(run, caller, request, idempotency, met)
+            return await self._call(run, caller, request, idempotency, goes_on)
         except Replayed as replayed:
             return await self._answer_kept(replayed.entry)
         except JOURNAL_AWAY as error:
             raise journal_unavailable(error) from error
 
     async def _call(
-        self, run: str, caller: Caller, request: CallRequest, idempotency: Idempotency | None, met: RunRow | None
+        self, run: str, caller: Caller, request: CallRequest, idempotency: Idempotency | None, goes_on: GoesOn | None
     ) -> Answer:
         """A write that would go on by what is remembered of its run saves a look; its turn's own look tells if that holds."""
         began = time.perf_counter()
-        remembered = met or self._resolver.remembered(run, caller)
-        if remembered is not None:
+        remembered = self._resolver.remembered(run, caller)
+        if remembered is not None and not (goes_on is not None and remembered.unfetched):
             try:
                 call = await self._resolver.resolved(remembered, caller, request)
-                if (met or not call.is_read) and (decision := call.decision()).verdict == "allow":
-                    return await self._go_on(call, decision, idempotency, began)
+                if not call.is_read and (decision := call.decision()).verdict == "allow":
+                    return await self._go_on(call._replace(fetched=goes_on is not None), decision, idempotency, began)
             except Outdated:
                 pass
-        call = await self._resolver.call(run, caller, request)
+        found = await self._resolver.look(run, caller)
+        if goes_on is not None and found.unfetched and (answer := await goes_on()) is not None:
+            return answer
+        call = await self._resolver.met(found, caller, request)
         return await self._go_on(call, call.decision(), idempotency, began)
 
     async def _go_on(self, call: Call, decision: Decision, idempotency: Idempotency | None, began: float) -> Answer:
@@ -139,10 +144,6 @@ class Recording:
         if decision.verdict == "ask":
             return await self._put(call, decision, None)
         return await self._to_its_end(self._read(call, None, began) if call.is_read else self._write(call, None, began))
-
-    async def look(self, run: str, caller: Caller) -> RunRow:
-        """The run as *caller* meets it now; raises `Problem` 404 for a stranger (G7)."""
-        return await self._resolver.look(run, caller)
 
     async def resume(self, call: Call, agreed: Agreed) -> Answer:
         """Forwards a call that a person agreed to, under the same steps; raises `MovedOn` where it fails closed (S13)."""

@@ -39,7 +39,8 @@ class Outdated(Exception):
 class Call(NamedTuple):
     """A call that may be made as far as everything but policy is concerned. *entry* is the id that it gets.
 
-    *serial_key* is what it is serialized by (J19): None for a read, and where the campaign wants no order.
+    *serial_key* is what it is serialized by (J19): None for a read, and where the campaign wants no order. *remembered*: it
+    goes by what was seen of its run before. *fetched*: only while no answer of its run waits to be fetched (S13).
     """
 
     entry: str
@@ -59,6 +60,7 @@ class Call(NamedTuple):
     unresolved: Sequence[Unresolved] = ()
     doubt: str | None = None
     remembered: bool = False
+    fetched: bool = False
 
     @property
     def campaign(self) -> str:
@@ -137,7 +139,11 @@ class Resolver:
         Raises `Problem`: 404 for a stranger, 403 for who may not call here (P10), 409 for a run that is not open, 422 for
         arguments that the operation's schema does not take.
         """
-        return await self._resolved(await self.look(run, caller), caller, request)
+        return await self.met(await self.look(run, caller), caller, request)
+
+    async def met(self, found: RunRow, caller: Caller, request: CallRequest) -> Call:
+        """The same from a run that was looked at just now."""
+        return await self._resolved(found, caller, request)
 
     async def look(self, run: str, caller: Caller) -> RunRow:
         """`meet`, and remember it."""

@@ -13,6 +13,7 @@ _REMEMBERED_KEYS: Final = 10_000
 
 STANDING: Final = """
 select q.n, s.status as run_status, c.seq as campaign_version, m.role,
+       exists (select from approvals a where a.run = q.run and a.fetched_at is null) as unfetched,
        (select value from fences where serial_key = q.key) as fence,
        (select e.id from entries e
         where e.campaign = q.campaign and e.status = 'in_doubt' and e.write and e.id <> q.itself

@@ -120,6 +120,30 @@ async def test_an_intent_that_counts_on_a_steady_campaign_is_refused_once_that_m
     assert [(each.reason, each.detail) for each in (doubtful, moved)] == [("unsteady", "cmp_1")] * 2
 
 
+async def test_an_intent_that_counts_on_nothing_to_be_fetched_is_refused_while_an_answer_waits(
+    postgres_url: str,
+) -> None:
+    """S13: a call through the MCP door that did not look learns in its commit that it may be the retry of an asked one."""
+
+    def intent(entry: str) -> Unit:
+        return change("pending", entry=entry, run="run_1")._replace(steady=Steady("cmp_1", 1, fetched=True))
+
+    async with journal_on(postgres_url) as (journal, pool):
+        await journal.append(
+            Unit([NewRecord("cmp_1", "cmp_1", new_id("rec"), "campaign.opened", b"{}", kind="campaign")])
+        )
+        await journal.append(opened("run_1"))
+        await journal.append(intent("ent_1"))
+        await journal.append(change("failed", entry="ent_1", run="run_1", expect=["pending"]))
+        asked = "insert into approvals (id, entry, campaign, run, status, document, expires_at)"
+        await pool.execute(f"{asked} values ('apr_1', 'ent_0', 'cmp_1', 'run_1', 'pending', '{{}}', now())")
+        waits = await refused(journal, intent("ent_2"))
+        await pool.execute("update approvals set fetched_at = now()")
+        await journal.append(intent("ent_2"))
+
+    assert (waits.reason, waits.detail) == ("unsteady", "cmp_1")
+
+
 async def test_one_claim_per_entry(postgres_url: str) -> None:
     """G9: a reversal that is pending, in doubt, unverified or done keeps others out; a failed one does not."""
     async with journal_on(postgres_url) as (journal, _):

@@ -36,12 +36,15 @@ def plain_steps(run: str) -> list[Unit]:
         step("pending", "e3", 2, steady=Steady(campaign, 2)),
         step("in_doubt", "e3", expect=["pending"], published=True),
         step("pending", "e4", steady=Steady(campaign, 2)),  # a write is in doubt
+        step("pending", "e4", steady=Steady(campaign, 2, fetched=True)),
         step("failed", "e3", expect=["pending"]),  # not any more
         step("failed", "e3", expect=["pending", "in_doubt"], published=True),
         step("committed", "e5", key=None, published=True),
         step("committed", "e6", key=None, expect=["pending"]),  # it was never made
         step("pending", "e7", run=f"{run}.nowhere"),
-        misnamed(step("committed", "e8", key=None)),
+        step("denied", "e8", key=None, steady=Steady(campaign, 2, fetched=True)),  # an answer waits to be fetched
+        step("denied", "e8", key=None, steady=Steady(campaign, 2)),
+        misnamed(step("committed", "e10", key=None)),
     ]
 
 
@@ -61,6 +64,11 @@ async def test_a_step_alone_is_written_as_the_same_step_among_others(postgres_ur
         held = told._replace(holds=Holds(campaign, taken=["crm://held"], owner="pln_1"))
         stopped = Unit([NewRecord(run, campaign, new_id("rec"), f"run.{state}", b"{}")])
         late = change("pending", entry=f"{run}.e9", run=run, campaign=campaign, stream_open=True)
+        await connection.execute(
+            "insert into approvals (id, entry, campaign, run, status, document, expires_at)"
+            " values ($1, $1, $2, $1, 'pending', '{}', now())",
+            run, campaign,
+        )  # fmt: skip
         seen: list[object] = []
         for unit in (opened(run, campaign), opened(campaign, campaign), held, *plain_steps(run), stopped, late):
             encoded = encode(unit)

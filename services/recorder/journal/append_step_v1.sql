@@ -9,7 +9,8 @@ create function append_step_v1(
     its_id text, expected text[], its_status text, its_interaction text, its_server text, its_operation text, its_tier text,
     its_kind text, its_principal text, its_agent text, its_key text, is_write boolean, its_hash text,
     lease_seconds double precision, concludes boolean, used text[], used_as text[], used_at text[], must_be_open boolean,
-    fence_key text, fence_expect bigint, steady_campaign text, steady_version bigint, held_in text, checked text[])
+    fence_key text, fence_expect bigint, steady_campaign text, steady_version bigint,
+    steady_fetched boolean, held_in text, checked text[])
 returns table (unit integer, refused text, detail text, fence bigint, stream text, seq bigint,
                at timestamptz, hash bytea, previous_hash bytea, after bigint, label integer)
 language plpgsql as $$
@@ -34,7 +35,9 @@ begin
         when steady_campaign is not null and (
                 not exists (select from streams as s where s.stream = steady_campaign and s.seq = steady_version)
                 or exists (select from entries as d
-                           where d.campaign = steady_campaign and d.status = 'in_doubt' and d.write)) then 'unsteady'
+                           where d.campaign = steady_campaign and d.status = 'in_doubt' and d.write)
+                or (steady_fetched and exists (select from approvals as a where a.run = its_stream and a.fetched_at is null))
+            ) then 'unsteady'
         when run_status is null then 'stream-missing'
         when must_be_open and run_status <> 'open' then 'run-' || run_status
         when (expected is null) <> (was is null) or was <> all (expected) then 'status-changed'

@@ -25,7 +25,7 @@ create type append_resource_v1 as (entry text, resource text, role text, campaig
 create type append_unit_v1 as (
     records append_record_v1[], bodies integer, entries append_entry_v1[], resources append_resource_v1[],
     streams text[], stream_open boolean, once text, fence_key text, fence_expect bigint,
-    steady_campaign text, steady_version bigint,
+    steady_campaign text, steady_version bigint, steady_fetched boolean,
     sub text, path text, key text, body_hash text, answer text,
     interaction text, interaction_campaign text, interaction_run text,
     holds_campaign text, holds_owner text, holds_checked text[], holds_taken text[], holds_released boolean);
@@ -134,6 +134,12 @@ begin
             if u.steady_campaign is not null
                and v_version[array_position(v_campaign, u.steady_campaign)] is distinct from u.steady_version then
                 refused := 'unsteady'; detail := u.steady_campaign; exit checks;
+            end if;
+            if u.steady_fetched then
+                perform from approvals as a where a.run = any (u.streams) and a.fetched_at is null;
+                if found then
+                    refused := 'unsteady'; detail := u.steady_campaign; exit checks;
+                end if;
             end if;
 
             for k in 1 .. cardinality(u.streams) loop

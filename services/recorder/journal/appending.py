@@ -12,7 +12,7 @@ from recorder.journal.unit import Appended, AppendedRecord, Refused, Unit
 _APPEND = "select * from append_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 _APPEND_STEP = (
     "select * from append_step_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,"
-    " $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)"
+    " $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)"
 )
 
 

@@ -97,6 +97,7 @@ def step_arguments(unit: Unit, encoded: Encoded) -> tuple[Any, ...] | None:
         None if fence is None else fence.expect,
         None if steady is None else steady.campaign,
         None if steady is None else steady.version,
+        steady is not None and steady.fetched,
         None if holds is None else holds.campaign,
         None if holds is None else list(holds.checked),
     )
@@ -147,7 +148,8 @@ def _wire(unit: Unit) -> dict[str, Any]:
     if unit.holds is not None:
         wire |= _holds(unit.holds)
     if unit.steady is not None:
-        wire |= {"steady_campaign": unit.steady.campaign, "steady_version": unit.steady.version}
+        steady = unit.steady
+        wire |= {"steady_campaign": steady.campaign, "steady_version": steady.version, "steady_fetched": steady.fetched}
     return wire
 
 

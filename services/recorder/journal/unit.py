@@ -151,10 +151,14 @@ class Holds(NamedTuple):
 
 
 class Steady(NamedTuple):
-    """Only while *campaign* is as it was at *version*, and none of its writes is in doubt."""
+    """Only while *campaign* is as it was at *version*, and none of its writes is in doubt.
+
+    *fetched*: and while no answer that was asked for in the unit's streams waits to be fetched (S13).
+    """
 
     campaign: str
     version: int
+    fetched: bool = False
 
 
 class Unit(NamedTuple):

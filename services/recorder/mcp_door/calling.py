@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from recorder.answers import JOURNAL_AWAY, Answer, journal_unavailable
@@ -92,21 +93,19 @@ class Calling:
         return self._states.seal(waits, made.run, made.caller, made.request)
 
     async def _answer(self, made: Wanted) -> Answer:
-        met = None
+        if made.state is None:
+            goes_on = partial(self._continued.unfetched, made.run, made.caller, made.request)
+            # A key of its own finds its entry.
+            return await self._recording.call(
+                made.run, made.caller, made.request, made.key, goes_on if made.key is None else None
+            )
+        entry = self._states.entry(made.state, made.run, made.caller, made.request)
+        if entry is None:
+            raise BadState("Invalid or expired requestState")
         try:
-            if made.state is not None:
-                entry = self._states.entry(made.state, made.run, made.caller, made.request)
-                if entry is None:
-                    raise BadState("Invalid or expired requestState")
-                return await self._continued.answer(made.run, made.caller, entry)
-            if made.key is None:  # else its key finds its entry
-                met = await self._recording.look(made.run, made.caller)
-                entry = await self._continued.unfetched(made.run, made.caller, made.request) if met.unfetched else None
-                if entry is not None:
-                    return await self._continued.answer(made.run, made.caller, entry)
+            return await self._continued.answer(made.run, made.caller, entry)
         except JOURNAL_AWAY as error:
             raise journal_unavailable(error) from error
-        return await self._recording.call(made.run, made.caller, made.request, made.key, met)
 
 
 def _waits(answer: Answer) -> Waits:

@@ -54,14 +54,15 @@ class Continued:
         self._runs = runs
         self._forward_seconds = forward_seconds
 
-    async def unfetched(self, run: str, caller: Caller, wanted: CallRequest) -> str | None:
-        """The entry of the same call (run, caller, agent, operation, arguments) that was asked and not fetched yet."""
+    async def unfetched(self, run: str, caller: Caller, wanted: CallRequest) -> Answer | None:
+        """The answer of the same call (run, caller, agent, operation, arguments) that was asked and not fetched yet."""
         hashed = arguments_hash(wanted.server, wanted.operation, wanted.arguments)
         row = await self._group_reader.one(_UNFETCHED, run, wanted.agent, wanted.server, wanted.operation, hashed)
         if row is None:
             return None
         stored = await self._stored(row["entry"])
-        return stored.id if stored.body["internal"]["by"]["sub"] == caller.sub else None
+        same = stored.body["internal"]["by"]["sub"] == caller.sub
+        return await self.answer(run, caller, stored.id) if same else None
 
     async def answer(self, run: str, caller: Caller, entry: str) -> Answer:
         """What the caller of *entry* is told now. Waiting for a person is not waited for; being forwarded is.
