@@ -196,7 +196,8 @@ def _with(taken: Intake, broken: list[Unresolved]) -> Intake:
 def _kept(outcome: Outcome) -> tuple[Any, Any, list[Unresolved]]:
     """The result and its declaration as far as the journal can keep them, and what it cannot keep."""
     result, meta = result_without_declaration(outcome.result), outcome.meta
-    if _keepable([result, meta])[1] is None:  # one look at both; which of them is off is told where one is
+    # One look at both; which of them is off is told where one is.
+    if _keepable(result if meta is None else [result, meta])[1] is None:
         return result, meta, []
     result, wrong = _keepable(result)
     broken = [] if wrong is None else [Unresolved(field="result", reason=wrong)]

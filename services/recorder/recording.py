@@ -122,6 +122,7 @@ class Recording:
     ) -> Answer:
         """A write that would go on by what is remembered of its run saves a look; its turn's own look tells if that holds."""
         began = time.perf_counter()
+        call = None
         remembered = self._resolver.remembered(run, caller)
         if remembered is not None and not (goes_on is not None and remembered.unfetched):
             try:
@@ -129,12 +130,13 @@ class Recording:
                 if not call.is_read and (decision := call.decision()).verdict == "allow":
                     return await self._go_on(call._replace(fetched=goes_on is not None), decision, idempotency, began)
             except Outdated:
-                pass
+                call = None
         found = await self._resolver.look(run, caller)
         if goes_on is not None and found.unfetched and (answer := await goes_on()) is not None:
             return answer
-        call = await self._resolver.met(found, caller, request)
-        return await self._go_on(call, call.decision(), idempotency, began)
+        if call is None or found != remembered:
+            call = await self._resolver.met(found, caller, request)
+        return await self._go_on(call._replace(remembered=False), call.decision(), idempotency, began)
 
     async def _go_on(self, call: Call, decision: Decision, idempotency: Idempotency | None, began: float) -> Answer:
         if idempotency is not None:

@@ -85,7 +85,7 @@ class UndoOffer(Message):
 class DeclaredResult(Message):
     """What the result of a call declares: its undo, its effects (none where it says nothing) and its broadcasts."""
 
-    undo: UndoOffer = UndoOffer()
+    undo: UndoOffer = Field(default_factory=UndoOffer)
     effects: list[Effect] = Field(default_factory=list)
     broadcasts: list[dict[str, Any]] = Field(default_factory=list)
     unresolved: list[Unresolved] = Field(default_factory=list)

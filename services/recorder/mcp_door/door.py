@@ -36,7 +36,6 @@ class _Place:
     run: str
     server: str | None
     caller: Caller
-    base: str
 
 
 class McpDoor:
@@ -68,7 +67,6 @@ class McpDoor:
             checked_id(request.path_params["run"]),
             None if server is None else checked_id(server),
             caller,
-            self._public_url or f"{request.url.scheme}://{request.url.netloc}",
         )
         if request.method == "DELETE":
             return Response(status_code=204)  # a session is nothing that could end
@@ -145,7 +143,7 @@ class McpDoor:
             if with_session is not None:
                 self._in_hand[with_session] = heard
             try:
-                return self._told(place, message, made, await self._calls.call(made))
+                return self._told(request, message, made, await self._calls.call(made))
             except UnknownTool as error:
                 raise message.rejected(types.INVALID_PARAMS, f"Unknown tool: {name}") from error
             except BadState as error:
@@ -157,11 +155,11 @@ class McpDoor:
 
         return await answered(request, message, message.progress_token is not None, work)
 
-    def _told(self, place: _Place, message: Exchange, made: calling.Wanted, told: Json | Waits) -> Told:
+    def _told(self, request: Request, message: Exchange, made: calling.Wanted, told: Json | Waits) -> Told:
         """What the client is told: of a call that waits, in the way that it understands."""
         if not isinstance(told, Waits):
             return Told(shape.response(message, told))
-        link = told.link(place.base)
+        link = told.link(self._public_url or f"{request.url.scheme}://{request.url.netloc}")
         shows_link = message.links and not told.approved
         if shows_link and message.modern and made.state is None:
             return Told(shape.response(message, input_required(told, link, self._calls.sealed(told, made))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections.abc import AsyncIterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 import aiohttp
@@ -17,6 +18,7 @@ import mcp_types as types
 from aiohttp.abc import AbstractResolver, ResolveResult
 from mcp import Client, MCPError
 from mcp_types import methods
+from pydantic import TypeAdapter
 
 from recorder.toolport import secrets
 from recorder.toolport.http_target import Pin, origin_of
@@ -70,7 +72,7 @@ class HttpPosts:
         result = answer.get("result")
         if not isinstance(result, dict):
             raise MCPError(FAILED, f"{self._origin} answered with no result")
-        methods.validate_server_result(_METHOD, client.protocol_version, result)
+        _results(client.protocol_version).validate_python(result, by_name=False)
         return result
 
     async def close(self) -> None:
@@ -138,6 +140,13 @@ class HttpPosts:
                 connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
             )
         return self._session
+
+
+@cache
+def _results(revision: str) -> TypeAdapter[Any]:
+    """What a result has to be like in *revision*."""
+    kind: Any = methods.SERVER_RESULTS[_METHOD, revision]
+    return TypeAdapter(kind)
 
 
 class _Pinned(AbstractResolver):
