@@ -143,7 +143,7 @@ async def mcp_lab(
     await nats.start()
     environ = lab_environ(
         database, nats.url, redis_url, folder,
-        **{"TAKEBACK_ALLOW_COMMANDS": "1", "TAKEBACK_FORWARD_DEADLINE_SECONDS": "10", **settings},
+        **{"TAKEBACK_ALLOW_COMMANDS": "1", "TAKEBACK_FORWARD_DEADLINE_SECONDS": "6", **settings},
     )  # fmt: skip
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, databases.drop, database)

@@ -38,7 +38,7 @@ class Wiki:
 
     def __init__(self, browser: BrowserContext, patience_ms: int) -> None:
         self._browser = browser
-        self._patience_ms = patience_ms
+        self.patience_ms = patience_ms
         self._hands = asyncio.Lock()
         self._tab: Page | None = None
 
@@ -149,7 +149,7 @@ class Wiki:
             try:
                 if self._tab is None or self._tab.is_closed():
                     self._tab = await self._browser.new_page()
-                screen = Screen(self._tab, self._patience_ms)
+                screen = Screen(self._tab, self.patience_ms)
                 yield screen
             except Error as error:
                 told = error.message.splitlines()[0]

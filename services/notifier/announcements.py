@@ -19,6 +19,7 @@ from notifier import feed
 from notifier.deliveries import telling
 from notifier.remembering import KEPT
 from takeback import json
+from takeback.errors import words_of
 from takeback.messages.events import Event
 from takeback.subjects import STREAM, TYPE_PREFIX, event_subject
 
@@ -75,7 +76,7 @@ class Announcer:
                     pass
                 DUE.set(await self.due())
             except _LOST as error:
-                log.warning("announcements wait for the bus", error=str(error) or type(error).__name__)
+                log.warning("announcements wait for the bus", error=words_of(error))
 
     async def trim(self) -> None:
         """Lets go of what JetStream has had for so long that nothing can ask for it any more (decision 0022)."""

@@ -39,6 +39,7 @@ from takeback import bus
 from takeback.calendars import Calendars
 from takeback.consumer import Consumer
 from takeback.database import connect_pool
+from takeback.errors import words_of
 from takeback.outbound import guarded_client
 from takeback.rpc import Rpc
 from takeback.service import Service
@@ -142,7 +143,7 @@ class Notifier:
             async with asyncio.timeout(2):
                 await self._pool.execute("select 1")
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-            wrong["database"] = str(error) or type(error).__name__
+            wrong["database"] = words_of(error)
         return wrong
 
 

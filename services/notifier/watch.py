@@ -15,7 +15,7 @@ from notifier.roles import Roles
 from notifier.windows import Window
 from takeback import json
 from takeback.calendars import Calendars
-from takeback.errors import Problem
+from takeback.errors import Problem, words_of
 
 log = structlog.get_logger()
 _LOST = (Problem, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
@@ -115,4 +115,4 @@ class Watch:
 
 
 def _waits(what: str, error: BaseException) -> None:
-    log.warning("what is due waits", what=what, error=str(error) or type(error).__name__)
+    log.warning("what is due waits", what=what, error=words_of(error))

@@ -21,6 +21,7 @@ from planner.undoing import Undoing
 from planner.waiting import Waiting
 from takeback import bus
 from takeback.database import connect_pool
+from takeback.errors import words_of
 from takeback.inbox import Inbox, short_type
 from takeback.messages.events import Event
 from takeback.rpc import Rpc
@@ -84,7 +85,7 @@ class Planner:
         try:
             await self._pool.fetchval("select 1")
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
-            wrong["postgres"] = str(error) or type(error).__name__
+            wrong["postgres"] = words_of(error)
         return wrong
 
 

@@ -36,7 +36,7 @@ from recorder.toolport.secrets import unbound
 from takeback import bus
 from takeback.calendars import Calendars
 from takeback.database import connect_pool
-from takeback.errors import invalid, unavailable
+from takeback.errors import invalid, unavailable, words_of
 from takeback.locks import Locks, LockUnavailable
 from takeback.outbound import guarded_client
 from takeback.service import Service
@@ -163,7 +163,7 @@ class Recorder:
         try:
             await self._pool.execute("select 1", timeout=2)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-            wrong["database"] = str(error) or type(error).__name__
+            wrong["database"] = words_of(error)
         return wrong
 
     async def _announce(self) -> None:

@@ -14,7 +14,7 @@ from recorder.prepared import Prepared, ReadRecord
 from recorder.resolving import Call
 from recorder.toolport.port import NoAnswer, NotSent, Outcome, SelfMade, ToolPort, ToolPortError, ToolRefused
 from takeback import json
-from takeback.errors import Problem
+from takeback.errors import Problem, words_of
 from takeback.extension import EXTENSION, Observation, RequestMeta
 from takeback.messages.entry import Unresolved
 
@@ -87,7 +87,7 @@ async def observed(resource: str, port: ToolPort, deadline: float) -> Snapshot:
     try:
         seen = await port.observe(resource, deadline=deadline)
     except ToolPortError as error:
-        return Snapshot(resource, failure=str(error) or type(error).__name__)
+        return Snapshot(resource, failure=words_of(error))
     if seen.exists is None:
         reasons = "; ".join(f"{item.field}: {item.reason}" for item in seen.unresolved)
         return Snapshot(resource, failure=reasons or "the tool server does not say whether the record exists")

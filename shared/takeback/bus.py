@@ -15,6 +15,8 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
+from takeback.errors import words_of
+
 log = structlog.get_logger()
 
 
@@ -28,7 +30,7 @@ async def connect(url: str, name: str) -> Client:
     client = Client()
 
     async def on_error(error: Exception) -> None:
-        log.warning("bus", error=str(error) or type(error).__name__)
+        log.warning("bus", error=words_of(error))
 
     async def on_disconnect() -> None:
         if not client.is_closed:

@@ -26,6 +26,7 @@ import recurring_ical_events  # type: ignore[import-untyped]  # it ships no type
 
 from takeback import json
 from takeback.duty import HORIZON, Calendar, Hours, Span
+from takeback.errors import words_of
 from takeback.outbound import read_text
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -139,7 +140,7 @@ class Calendars:
             text = await read_text(self._client, url.replace("webcal://", "https://", 1), _LIMIT_BYTES)
             _absences(text, ZoneInfo("UTC"))
         except (httpx.HTTPError, httpx.InvalidURL, BadCalendar) as error:
-            feed.problem = str(error) or type(error).__name__
+            feed.problem = words_of(error)
             feed.due = time.monotonic() + _AGAIN_SECONDS
             return False
         moved = text != feed.text

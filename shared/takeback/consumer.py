@@ -23,7 +23,7 @@ from nats.js.api import ConsumerConfig
 
 from takeback import json
 from takeback.bus import provision_streams
-from takeback.errors import Problem
+from takeback.errors import Problem, words_of
 from takeback.messages.events import Event
 from takeback.subjects import EVENTS, STREAM
 from takeback.tasks import end
@@ -98,7 +98,7 @@ class Consumer:
                     swept = time.monotonic()
                 self.wrong = {"events": self._stuck} if self._stuck else {}
             except (nats.errors.Error, nats.js.errors.Error, OSError, TimeoutError, Problem) as error:
-                self.wrong = {"events": f"behind: {str(error) or type(error).__name__}"}
+                self.wrong = {"events": f"behind: {words_of(error)}"}
                 log.warning("events", wrong=self.wrong["events"])
             except Exception as error:
                 # A defect in a projection: shown in readiness, and tried again, for the next version may know better.

@@ -8,6 +8,11 @@ PROBLEM_JSON = "application/problem+json"
 _TYPE_BASE = "https://takeback.github.io/problems/"
 
 
+def words_of(error: BaseException) -> str:
+    """What *error* says, for somebody to read; what it is, where it says nothing."""
+    return str(error) or type(error).__name__
+
+
 class Problem(Exception):
     """A refusal with its HTTP status and a stable type.
 

@@ -38,7 +38,7 @@ from mcp_types import (
 from takeback import json
 from takeback.cli import fail, run
 from takeback.data_folder import DataFolder
-from takeback.errors import PROBLEM_JSON
+from takeback.errors import PROBLEM_JSON, words_of
 
 _CONNECT_SECONDS = 10.0
 _LAST_ANSWERS_SECONDS = 30.0  # how long what was asked may still take when the client has closed stdin
@@ -102,9 +102,7 @@ class _InWords(httpx2.AsyncHTTPTransport):
                 503, f"Takeback cannot be reached at {request.url} ({error}). Nothing was sent; is it running?"
             )
         except httpx2.TransportError as error:
-            told = (
-                f"The connection to Takeback broke ({error or type(error).__name__}). What became of the request is in"
-            )
+            told = f"The connection to Takeback broke ({words_of(error)}). What became of the request is in"
             return _error(503, f"{told} the run's entries: look there before you ask again.")
         if response.headers.get("content-type") != PROBLEM_JSON:
             return response

@@ -8,6 +8,8 @@ from typing import Any
 
 import structlog
 
+from takeback.errors import words_of
+
 log = structlog.get_logger()
 _AGAIN_SECONDS = 1.0
 
@@ -21,7 +23,7 @@ def _why(task: asyncio.Task[Any]) -> str:
     if task.cancelled():
         return "it was cancelled"
     error = task.exception()
-    return "it returned" if error is None else f"it failed: {str(error) or type(error).__name__}"
+    return "it returned" if error is None else f"it failed: {words_of(error)}"
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:

@@ -13,6 +13,7 @@ pytest.importorskip("playwright", reason="playwright is not installed: nothing d
 
 from examples.browser import chromium, otter
 from examples.browser.server import wiki_server
+from examples.browser.wiki import Wiki
 from examples.client import Answer, Caller, Refused
 from examples.hosting import serving
 from takeback.example import Installation
@@ -49,6 +50,7 @@ class Office:
     agent: Caller
     teammate: Teammate
     glass: Glass
+    wiki: Wiki
 
     async def relax(self, operations: dict[str, str]) -> None:
         await self.owner.put(f"/v1/campaigns/{self.campaign}/policy", {"operations": operations})
@@ -103,7 +105,7 @@ async def wiki_office(
         )
         run = await agent.open_run(campaign, AGENT, model="m-1", principal=OWNER)
         teammate = await open_.enter_async_context(Teammate(url, folder / "pages"))
-        yield Office(campaign, run, owner, agent, teammate, glass)
+        yield Office(campaign, run, owner, agent, teammate, glass, wiki)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -111,6 +113,7 @@ async def office(wiki_office: Office) -> AsyncIterator[Office]:
     await wiki_office.relax(RELAXED)
     yield wiki_office
     wiki_office.glass.paint, wiki_office.glass.pretends = None, False
+    wiki_office.wiki.patience_ms = PATIENCE_MS
 
 
 async def test_a_call_through_a_screen_asks_until_the_policy_says_otherwise(office: Office) -> None:
@@ -183,14 +186,16 @@ async def test_a_revert_that_the_wiki_only_claims_is_unverified(office: Office) 
 async def test_a_moved_layout_fails_clearly_and_nothing_is_clicked(office: Office) -> None:
     """E4: a field or a button of another name is not the one; page and changelog stay as they are, for a call and an undo."""
     await office.teammate.write("layout", "Left.")
+    office.wiki.patience_ms = 2_500  # what is missed never comes
     office.glass.paint = lambda html: html.replace("Commit Message", "What for")
     with pytest.raises(Refused, match="There is no field Commit Message") as refused:
         await office.ask("edit_page", page="layout", text="Right.", summary="Tidied up")
     assert refused.value.slug == "tool-failed"
     assert office.teammate.text("layout") == "Left.\n"
-    office.glass.paint = None
+    office.glass.paint, office.wiki.patience_ms = None, PATIENCE_MS
     entry = await office.do("edit_page", page="layout", text="Right.")
     changes = await office.teammate.changes()
+    office.wiki.patience_ms = 2_500
     office.glass.paint = lambda html: html.replace('value="Revert"', 'value="Delete for ever"')
     receipt = await office.take_back(entry)
     assert receipt["outcome"] == "failed"

@@ -17,6 +17,7 @@ from notifier.deliveries import letters
 from notifier.deliveries.ledger import Parcel
 from notifier.deliveries.letters import News
 from notifier.deliveries.verdict import ACCEPTED, Verdict
+from takeback.errors import words_of
 
 SERVICES = frozenset({
     "discord", "gchat", "join", "line", "opsgenie", "pagerduty", "pbul", "pover", "prowl", "signl4", "slack", "tgram",
@@ -68,7 +69,7 @@ class ChatSender:
         try:
             sent = service.notify(text, title=title, body_format="text")
         except (OSError, ValueError, TypeError) as error:
-            return Verdict("retry", f"{service.service_name}: {error or type(error).__name__}")
+            return Verdict("retry", f"{service.service_name}: {words_of(error)}")
         return ACCEPTED if sent else Verdict("retry", f"{service.service_name} did not take it")
 
     def close(self) -> None:

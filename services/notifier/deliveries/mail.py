@@ -23,6 +23,7 @@ from notifier.deliveries import letters
 from notifier.deliveries.ledger import Parcel
 from notifier.deliveries.letters import Letter, News
 from notifier.deliveries.verdict import ACCEPTED, Verdict
+from takeback.errors import words_of
 
 _DEAD_FROM = 500
 _GOODBYE_SECONDS = 1.0
@@ -125,7 +126,7 @@ def _failed(error: Exception) -> Verdict:
         case aiosmtplib.SMTPResponseException():
             return _answered(error.code, error.message)
         case _:
-            return Verdict("retry", f"the mail server: {error or type(error).__name__}")
+            return Verdict("retry", f"the mail server: {words_of(error)}")
 
 
 def _answered(code: int, message: str) -> Verdict:

@@ -18,6 +18,7 @@ import httpx
 from notifier.deliveries.ledger import Parcel
 from notifier.deliveries.targets import Target
 from notifier.deliveries.verdict import ACCEPTED, Verdict
+from takeback.errors import words_of
 from takeback.outbound import Forbidden
 
 SECRET_BYTES = 32
@@ -57,7 +58,7 @@ class WebhookSender:
         except httpx.InvalidURL as error:
             return Verdict("dead", f"the URL cannot be used: {error}")
         except (httpx.HTTPError, OSError) as error:
-            return Verdict("retry", str(error) or type(error).__name__)
+            return Verdict("retry", words_of(error))
         return _verdict(response)
 
 

@@ -21,6 +21,7 @@ from notifier.deliveries.mail import MailSender
 from notifier.deliveries.targets import Targets
 from notifier.deliveries.verdict import Verdict
 from notifier.deliveries.webhooks import WebhookSender
+from takeback.errors import words_of
 from takeback.tasks import end
 
 log = structlog.get_logger()
@@ -72,7 +73,7 @@ class Worker:
                     taken = await self._hand_out()
                     await self._wait(idle=not taken)
                 except _LOST as error:
-                    log.warning("deliveries wait for the database", error=str(error) or type(error).__name__)
+                    log.warning("deliveries wait for the database", error=words_of(error))
                     await asyncio.sleep(1)
         finally:
             if self._lanes:
@@ -120,7 +121,7 @@ class Worker:
             await self._keep(parcel, verdict)
         except (*_LOST, LeaseLapsed) as error:
             # Nothing is marked: the lease lapses, and somebody tries again under the same id.
-            log.warning("a delivery is left to its lease", delivery=parcel.id, error=str(error) or type(error).__name__)
+            log.warning("a delivery is left to its lease", delivery=parcel.id, error=words_of(error))
         except Exception:
             log.exception("a delivery is defect", delivery=parcel.id, type=parcel.deliveries[0].type)
             await self._ledger.give_up(parcel, "dead", "it cannot be put into words: see the notifier's log")

@@ -23,6 +23,7 @@ from recorder.journal.chain import Record
 from recorder.journal.events_of import document_of
 from recorder.journal.unit import Appended, Unit
 from takeback import json
+from takeback.errors import words_of
 from takeback.metrics import OUTBOX_AGE, OUTBOX_DEPTH
 from takeback.subjects import event_subject
 from takeback.tasks import end
@@ -212,7 +213,7 @@ class Publisher:
                 OUTBOX_DEPTH.set(depth)
                 OUTBOX_AGE.set(age)
             except (NatsError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-                _log.warning("the outbox could not be swept; trying again", error=str(error) or type(error).__name__)
+                _log.warning("the outbox could not be swept; trying again", error=words_of(error))
             except Exception:
                 _log.exception("a record could not be published; it stays in the outbox")
             await asyncio.sleep(self._sweep_seconds)

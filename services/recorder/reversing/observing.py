@@ -11,7 +11,7 @@ from recorder.journal import JournalReader
 from recorder.reversing.work import effects_of
 from recorder.toolport.port import ToolPort, ToolPortError, ToolRefused, Unsupported
 from takeback import json
-from takeback.errors import Problem
+from takeback.errors import Problem, words_of
 from takeback.extension import Observation
 from takeback.messages.entry import Entry
 
@@ -51,7 +51,7 @@ class Observer:
         except (Unsupported, ToolRefused) as error:
             return Seen(error=str(error) or "The tool server cannot show records.", never=True)
         except ToolPortError as error:
-            return Seen(error=str(error) or type(error).__name__)
+            return Seen(error=words_of(error))
         except TimeoutError:
             return Seen(error=f"The tool server did not answer within {self._deadline:g} seconds.")
         except Problem as problem:

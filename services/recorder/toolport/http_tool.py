@@ -31,6 +31,7 @@ from recorder.toolport.port import (
     clause,
     pin_of,
 )
+from takeback.errors import words_of
 from takeback.extension import Declared, Observation, RequestMeta, UndoAnswer, UndoRequest
 
 Json = dict[str, Any]
@@ -150,7 +151,7 @@ class HttpTool:
         except (httpx.LocalProtocolError, httpx.UnsupportedProtocol) as error:
             raise ToolRefused(f"The request could not be made: {clause(error)}. Nothing was sent.") from error
         except httpx.HTTPError as error:
-            raise NoAnswer(f"{self._target.origin} gave no answer: {clause(error) or type(error).__name__}.") from error
+            raise NoAnswer(f"{self._target.origin} gave no answer: {clause(words_of(error))}.") from error
         except TimeoutError as error:
             raise NoAnswer(f"{self._target.origin} did not answer in time.") from error
         if content is None:

@@ -17,6 +17,7 @@ from recorder.toolport.http_target import Pin
 from recorder.toolport.mcp_codes import FAILED, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
 from recorder.toolport.port import NotSent, ToolRefused
 from takeback import json
+from takeback.errors import words_of
 
 CONNECT_SECONDS = 5.0
 MAX_ANSWER_BYTES = 16 * 1_048_576
@@ -110,9 +111,9 @@ class _OneByOne(httpx2.AsyncBaseTransport):
         except NotSent as error:
             return _failure(NOT_SENT, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol) as error:
-            return _failure(NOT_SENT, f"no connection to {_origin(request)}: {error or type(error).__name__}")
+            return _failure(NOT_SENT, f"no connection to {_origin(request)}: {words_of(error)}")
         except httpx2.TransportError as error:
-            return _failure(FAILED, f"{_origin(request)} dropped the request: {error or type(error).__name__}")
+            return _failure(FAILED, f"{_origin(request)} dropped the request: {words_of(error)}")
         return response if request.method != "POST" else await _checked(request, response)
 
     async def aclose(self) -> None:
@@ -127,7 +128,7 @@ async def _checked(request: httpx2.Request, response: httpx2.Response) -> httpx2
     try:
         body = await _read(response)
     except httpx2.TransportError as error:
-        return _failure(FAILED, f"the answer of {_origin(request)} broke off: {error or type(error).__name__}")
+        return _failure(FAILED, f"the answer of {_origin(request)} broke off: {words_of(error)}")
     finally:
         await response.aclose()
     if body is None:

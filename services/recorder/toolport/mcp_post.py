@@ -26,6 +26,7 @@ from recorder.toolport.mcp_codes import FAILED, NOT_SENT
 from recorder.toolport.mcp_connection import mark_sent
 from recorder.toolport.mcp_http import CONNECT_SECONDS, MAX_ANSWER_BYTES, refusal, trusted
 from takeback import json
+from takeback.errors import words_of
 
 Json = dict[str, Any]
 _METHOD: Final = "tools/call"
@@ -66,7 +67,7 @@ class HttpPosts:
         if self._pin is not None:
             await self._pin.address()  # a number instead of a name is not looked up below
         answer = await self._answer(json.compact(message), headers)
-        if "error" in answer:
+        if answer.get("error") is not None:
             error = types.ErrorData.model_validate(answer["error"])
             raise MCPError(error.code, error.message, error.data)
         result = answer.get("result")
@@ -86,11 +87,11 @@ class HttpPosts:
             async with self._opened().post(self._url, data=body, headers=headers, allow_redirects=False) as response:
                 return await self._read(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            why = str(error) or type(error).__name__
-            raise MCPError(NOT_SENT, f"no connection to {self._origin}: {why}") from error
+            raise MCPError(NOT_SENT, f"no connection to {self._origin}: {words_of(error)}") from error
         except aiohttp.ClientError as error:
-            why = str(error) or type(error).__name__
-            raise MCPError(FAILED, f"{self._origin} dropped the request: {why}") from error
+            raise MCPError(FAILED, f"{self._origin} dropped the request: {words_of(error)}") from error
+        except ValueError as error:  # a header that HTTP cannot carry, a secret with a line break in it
+            raise MCPError(NOT_SENT, f"no request can be made of it: {error}") from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> Json:
         kind = response.content_type
