@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 from recorder.facts import Facts
 from recorder.journal import JournalReader, JournalUnavailable
 from recorder.reversing.observing import Observer
-from takeback import json
+from takeback import bus, json
 from takeback.errors import Problem, unavailable
 from takeback.messages.rpc import (
     AppendRequest,
@@ -66,7 +66,7 @@ class BusDoor:
                 await self._client.subscribe(subject, queue=RPC_QUEUE, cb=self._received(answer))
             )
         self._subscriptions.append(await self._client.subscribe(WAKE, cb=self._woken))
-        await self._client.flush()
+        await bus.settle(self._client)
 
     async def stop(self) -> None:
         """Take no more requests, and finish those that are here."""

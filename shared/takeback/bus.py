@@ -51,6 +51,16 @@ async def connect(url: str, name: str) -> Client:
     return client
 
 
+async def settle(client: Client) -> None:
+    """Wait until the server has taken in what *client* wrote before: a subscription hears all that is published from now on.
+
+    One flush is no proof of that: its question leaves at once, and may overtake commands that wait to be written (nats-py
+    2.16). The second one's cannot.
+    """
+    await client.flush()
+    await client.flush()
+
+
 def stream_configurations() -> list[StreamConfig]:
     """The streams that Takeback needs, in the order of their files' names."""
     folder = resources.files("takeback") / "streams"

@@ -55,7 +55,7 @@ async def _sizes(recorder: Recorder, run_id: str) -> Sizes:
     target = _target(recorder.url, recorder.token, run_id)
     client = await bus.connect(recorder.nats.url, "bench")
     events = await client.subscribe("takeback.*.entry.committed")
-    await client.flush()
+    await bus.settle(client)
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {target.token}"}) as http:
         wanted = {"server": "bench", "operation": "touch", "arguments": {"id": target.record, "n": 1}}
         answer = (await http.post(target.url, json=wanted)).raise_for_status()

@@ -71,7 +71,7 @@ async def main(url: str) -> None:
 
     await client.subscribe(f"{SUBJECT}.call", cb=call)
     await client.subscribe(f"{SUBJECT}.describe", cb=describe)
-    await client.flush()
+    await bus.settle(client)
     print("ready at http://none", flush=True)
     await asyncio.Event().wait()
 

@@ -11,7 +11,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from takeback import json
+from takeback import bus, json
 from takeback.bus import provision_streams
 from takeback.errors import Problem
 from takeback.ids import new_id
@@ -47,7 +47,7 @@ class JournalStandIn:
             await self._client.subscribe(
                 f"rpc.recorder.{name}", queue="recorder", cb=self._answering(getattr(self, f"_{name}"))
             )
-        await self._client.flush()
+        await bus.settle(self._client)
 
     async def add(self, campaign: str, stream: str, type_: str, data: dict[str, Any], id_: str | None = None) -> dict:
         """One more event of *stream*, published unless `publishes` says otherwise."""

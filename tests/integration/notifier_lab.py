@@ -53,11 +53,11 @@ class StandInJournal:
 
     async def start(self) -> None:
         self._subscription = await self._client.subscribe("rpc.recorder.*", queue="recorder", cb=self._on_request)
-        await self._client.flush()
+        await bus.settle(self._client)
 
     async def stop(self) -> None:
         await self._subscription.unsubscribe()
-        await self._client.flush()
+        await bus.settle(self._client)
 
     async def append(
         self,
@@ -271,7 +271,7 @@ async def subscribed(nats_url: str, subject: str) -> AsyncIterator[list[dict[str
     client = await bus.connect(nats_url, "subscriber")
     try:
         await client.subscribe(subject, cb=on_message)
-        await client.flush()
+        await bus.settle(client)
         yield heard
     finally:
         await client.close()

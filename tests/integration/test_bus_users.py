@@ -12,6 +12,7 @@ import pytest
 from nats.aio.msg import Msg
 from nats.errors import TimeoutError as NatsTimeoutError
 
+from takeback import bus
 from takeback.embedded.binaries import nats_server as program
 from takeback.embedded.process import listens
 from tests.ports import own_port
@@ -60,12 +61,12 @@ async def test_a_subscriber_only_hears_and_a_tool_server_only_answers(users: Bus
     subscriber = await nats.connect(users.subscriber_url, error_cb=on_error)
     tools = await nats.connect(users.tools_url, error_cb=on_error)
     heard = await subscriber.subscribe("takeback.>")
-    await subscriber.flush()
+    await bus.settle(subscriber)
     await owner.publish("takeback.cmp_1.run.opened", b"{}")
-    await owner.flush()
+    await bus.settle(owner)
     assert (await heard.next_msg(timeout=5)).data == b"{}"
     await tools.subscribe("tools.table.call", queue="table", cb=serve_tool)
-    await tools.flush()
+    await bus.settle(tools)
     assert (await owner.request("tools.table.call", b"", timeout=5)).data == b"done"
     assert refused.empty()
 

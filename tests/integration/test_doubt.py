@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from takeback import json
+from takeback import bus, json
 from tests.integration.calls_lab import Campaign, Lab, shared_lab
 from tests.servers import Backend, Databases, Server
 from tests.waiting import eventually
@@ -211,11 +211,9 @@ async def test_a_call_whose_lease_ran_out_before_it_was_sent_is_not_sent(campaig
 
 async def test_a_call_that_still_runs_after_a_second_is_hinted_at_on_the_bus(campaign: Campaign) -> None:
     """contract.md, Bus: `entry.pending`, unnumbered."""
-    from takeback import bus  # noqa: PLC0415
-
     nats = await bus.connect(campaign.lab.environ["TAKEBACK_NATS_URL"], "listener")
     heard = await nats.subscribe(f"takeback.{campaign.id}.entry.pending")
-    await nats.flush()
+    await bus.settle(nats)
     campaign.deals.behave("set_stage", "hang")
     call = asyncio.ensure_future(campaign.set_stage("won"))
     event = json.loads((await heard.next_msg(timeout=15)).data)

@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from takeback import json
+from takeback import bus, json
 from takeback.extension import EXTENSION
 
 Json = dict[str, Any]
@@ -87,7 +87,7 @@ class DealServer:
 
     async def start(self) -> None:
         self._subscription = await self._client.subscribe(f"{self.subject}.*", cb=self._on_request)
-        await self._client.flush()
+        await bus.settle(self._client)
 
     async def stop(self) -> None:
         self.release.set()

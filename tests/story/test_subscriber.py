@@ -19,6 +19,7 @@ from examples.agents.narrator import Narrator
 from examples.demo.cast import game_cast
 from examples.demo.stage import Stage
 from examples.table.example import AGENT
+from takeback import bus
 from takeback.example import Installation
 from tests.waiting import WAIT_SECONDS, eventually
 
@@ -75,7 +76,7 @@ async def subscribing(url: str) -> AsyncIterator[tuple[Subscriber, nats.NATS]]:
     client = await nats.connect(url, error_cb=on_error)
     try:
         await client.subscribe("takeback.>", cb=subscriber.take)
-        await client.flush()
+        await bus.settle(client)
         yield subscriber, client
     finally:
         await client.close()

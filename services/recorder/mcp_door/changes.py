@@ -13,6 +13,7 @@ from nats.aio.client import Client as Nats
 from recorder.runs import RunRow
 from recorder.servers import Servers
 from recorder.toolport.hearing import Changing
+from takeback import bus
 from takeback.errors import Problem
 from takeback.subjects import event_subject
 
@@ -39,7 +40,7 @@ class Changes:
             for what in _CHANGES:
                 subscription = await self._nats.subscribe(event_subject(run.campaign, what), cb=heard)
                 stack.push_async_callback(subscription.unsubscribe)
-            await self._nats.flush()  # from here on nothing is missed
+            await bus.settle(self._nats)  # from here on nothing is missed
             for server in servers:
                 try:
                     port = await self._servers.port(run.campaign, server, run.campaign_version)

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import MaxPayloadError
 
-from takeback import json
+from takeback import bus, json
 from takeback.extension import EXTENSION
 from takeback.toolserver.calling import InDoubt
 from takeback.toolserver.dispatch import Served
@@ -65,7 +65,7 @@ async def serve(served: Served, nats: Nats, subject: str) -> Service:
                "preview": served.preview}  # fmt: skip
     for verb, answer in answers.items():
         await service._answer(nats, f"{subject}.{verb}", answer)
-    await nats.flush()
+    await bus.settle(nats)
     return service
 
 

@@ -94,6 +94,19 @@ async def test_a_snapshot_that_cannot_be_read_is_for_policy_to_decide(
         assert "could not be read" in entry["undo"]["why"]
 
 
+async def test_a_call_is_stopped_by_the_policy_of_now_and_not_by_one_that_its_run_is_remembered_with(
+    campaign: Campaign,
+) -> None:
+    """J4, P1: what stops a call that did not look is decided again after a look."""
+    await campaign.policy(onSnapshotFailure="deny")
+    for stage in ("a", "b"):
+        assert (await campaign.call("quiet", {"dealId": "d1", "stage": stage})).status_code == 200
+    campaign.deals.readable = False
+    await campaign.policy(onSnapshotFailure="proceed")
+    answered = await campaign.call("quiet", {"dealId": "d1", "stage": "won"})
+    assert answered.status_code == 200, answered.text
+
+
 async def test_a_changed_definition_is_asked(campaign: Campaign) -> None:
     """J15: the pin that the owner saw no longer holds."""
     assert (await campaign.set_stage("won")).status_code == 200

@@ -16,6 +16,7 @@ from examples.agents.sales import SalesAgent
 from examples.client import Answer, Caller
 from examples.deal.example import SALES
 from examples.demo.cast import DealCast, deal_cast
+from takeback import bus
 from takeback.toolserver.server import UNDO_TOOL
 from tests.integration.deployed.conftest import Deployed
 
@@ -76,7 +77,7 @@ async def subscribing(url: str) -> AsyncIterator[list[dict[str, Any]]]:
     client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.05)
     try:
         await client.subscribe("takeback.>", cb=take)
-        await client.flush()
+        await bus.settle(client)
         yield heard
     finally:
         await client.close()
