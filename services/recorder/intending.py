@@ -104,9 +104,12 @@ class Intents:
             if agreed is not None:
                 await self._check_agreed(port, agreed, doubt, snapshot)
             elif (decision := _stops(call, known, doubt, snapshot)) is not None:
+                if steady is not None:
+                    raise Outdated  # it did not look yet: nobody is stopped by what is only remembered
                 return decision, snapshot
             call = known
-            await self._check_preview(call, port, snapshot)
+            if await self._preview_is_stale(call, port, snapshot):
+                raise Outdated if steady is not None else _stale()
             stands, body = drafted(call, keys, agreed)
             body = with_snapshot(body, snapshot, keys, declared.secret)
             if agreed is not None:
@@ -209,20 +212,23 @@ class Intents:
         ):
             raise MovedOn(f"the record {asked.resource} has changed since the call was asked for")
 
-    async def _check_preview(self, call: Call, port: ToolPort, snapshot: Snapshot | None) -> None:
-        """Raises 409 where the preview that the caller saw was of another call, or of another version of the record (P7)."""
+    async def _preview_is_stale(self, call: Call, port: ToolPort, snapshot: Snapshot | None) -> bool:
+        """Whether the preview that the caller saw was of another call, or of another version of the record (P7)."""
         if call.request.preview is None:
-            return
+            return False
         if snapshot is None and call.resources.changes is not None and call.operation.can_observe:
             snapshot = await observed(call.resources.changes, port, self._deadline)
         version = snapshot.seen.version if snapshot is not None and snapshot.seen is not None else None
         keys = await self._vault.keys(call.campaign)
-        if call.request.preview != preview_id(keys, call.caller.sub, call.arguments_hash, version):
-            raise Problem(
-                409,
-                "preview-stale",
-                "The preview was of another call, or the record has changed since. Nothing was forwarded; preview again.",
-            )
+        return call.request.preview != preview_id(keys, call.caller.sub, call.arguments_hash, version)
+
+
+def _stale() -> Problem:
+    return Problem(
+        409,
+        "preview-stale",
+        "The preview was of another call, or the record has changed since. Nothing was forwarded; preview again.",
+    )
 
 
 def _stops(call: Call, known: Call, doubt: str | None, snapshot: Snapshot | None) -> Decision | None:

@@ -9,6 +9,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 
+from takeback.extension import EXTENSION
 from tests.integration.mcp_door.conftest import SENT, text, told
 from tests.mcp_lab import ERAS, Era, McpCampaign
 from tests.servers_lab.deals import DealServer
@@ -153,6 +154,32 @@ async def test_an_approval_of_what_has_changed_meanwhile_forwards_nothing(
         closed = await client.call_tool("set_stage", wanted)
         assert (told(closed)["problem"], told(closed)["status"]) == ("denied", "expired")
     assert deals.effects == 0
+
+
+@pytest.mark.parametrize("previewed", [False, True])
+async def test_a_replica_that_remembers_a_laxer_policy_gives_the_answer_of_a_call_that_was_asked_elsewhere(
+    campaign: McpCampaign, deals: DealServer, previewed: bool
+) -> None:
+    """S13, J17: it forwards nothing again, and does not call the preview stale that the call itself has made so."""
+    deals.put("d1", stage="new")
+    wanted = {"dealId": "d1", "stage": "won"}
+    async with campaign.connect("deals", "2026-07-28", replica=1) as elsewhere:
+        for stage in ("a", "b"):
+            await elsewhere.call_tool("set_stage", {"dealId": "d1", "stage": stage})
+        await campaign.owner("PUT", "policy", {"operations": {"deals/set_stage": "ask"}})
+        meta = None
+        if previewed:
+            of = {"server": "deals", "operation": "set_stage", "arguments": wanted}
+            path = f"/v1/runs/{campaign.run}/previews"
+            shown = await campaign.lab.client.ok("POST", path, of, sub="bot", kind="agent")
+            meta = {EXTENSION: {"preview": shown["id"]}}
+        async with campaign.connect("deals", "2026-07-28") as client:
+            asked = await client.call_tool("set_stage", wanted, meta=meta)
+        assert told(asked)["status"] == "awaiting_approval"
+        await campaign.decide()
+        fetched = await elsewhere.call_tool("set_stage", wanted, meta=meta)
+    assert not fetched.is_error, fetched
+    assert deals.effects == 3
 
 
 async def test_a_slow_person_uses_up_nothing_of_the_tools_time(campaign: McpCampaign, deals: DealServer) -> None:
