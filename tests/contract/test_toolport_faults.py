@@ -168,6 +168,34 @@ async def test_a_name_is_looked_up_once_and_its_address_kept(
     assert asked == ["tools.example"]
 
 
+@pytest.mark.parametrize("url", ["http://", "http://xn--a/mcp", "http://_[xn--80/mcp", "http://x:99999/mcp"])
+async def test_a_url_that_no_request_can_be_sent_to_is_refused(url: str) -> None:
+    with pytest.raises(ToolRefused, match="Nothing was sent"):
+        await mcp_port(url, {})
+
+
+async def test_a_server_may_be_told_something_in_its_urls_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """J16: as with private addresses allowed; only the name is looked up."""
+
+    async def looked_up(_target: Target, *, allow_private: bool) -> str:
+        assert not allow_private
+        return "127.0.0.1"
+
+    monkeypatch.setattr(http_target, "pinned_address", looked_up)
+    asked: set[bytes] = set()
+    odd = Odd({"content": [], "resultType": "complete"}, "2026-07-28")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        asked.add(scope.get("query_string", b"team=1"))
+        await odd(scope, receive, send)
+
+    async with http(app) as url:
+        port = await mcp_port(url.replace("127.0.0.1", "tools.example") + "?team=1", {}, {})
+        assert (await call(port, "t")).is_error is False
+        await port.close()
+    assert asked == {b"team=1"}
+
+
 async def test_a_secret_may_only_come_from_variables_that_are_meant_for_it() -> None:
     with pytest.raises(ToolRefused, match="TAKEBACK_SECRET_"):
         await mcp_port("http://127.0.0.1:1/mcp", {"X-Key": "env:HOME"})
@@ -412,6 +440,27 @@ async def test_an_answer_at_the_end_of_a_stream_is_the_answer(ask: Ask) -> None:
 
     outcome = await ask(told)
     assert outcome.result["content"] == result["content"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("x-policy", "a" * 12_000)],
+        [(f"x-{number}", "1") for number in range(200)],
+        [("content-type", "application/json; x*")],
+    ],
+    ids=["long", "many", "odd"],
+)
+async def test_an_answer_is_taken_whatever_headers_it_comes_with(ask: Ask, headers: list[tuple[str, str]]) -> None:
+    """J7: the tool ran, and what it answered is there."""
+
+    def told(number: int) -> Response:
+        answer = JSONResponse({"jsonrpc": "2.0", "id": number, "result": {"content": [], "resultType": "complete"}})
+        for name, value in headers:
+            answer.headers[name] = value
+        return answer
+
+    assert (await ask(told)).is_error is False
 
 
 @pytest.mark.parametrize("events", [": nothing\n\n", "data: {\n\n", "data: []\n\n"])

@@ -83,7 +83,7 @@ def _declaring_port(config: Mapping[str, Any], nats: Nats, environ: Mapping[str,
             headers = config.get("headers") or {}
             check_url(url)
             secrets.check_headers(headers, environ, url)
-            pin = None if environ.get("TAKEBACK_HTTP_ALLOW_PRIVATE") == "1" else Pin(Target.of(url))
+            pin = None if environ.get("TAKEBACK_HTTP_ALLOW_PRIVATE") == "1" else Pin(Target.server_of(url))
             posts = HttpPosts(url, headers, environ, pin)
             return McpTool(http_transport(url, headers, environ, pin), url, posts)
         case {"transport": "mcp", "command": str(command)}:

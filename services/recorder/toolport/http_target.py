@@ -34,6 +34,15 @@ class Target:
             raise ToolRefused("A URL names no user and no password; put them into headers as env:TAKEBACK_SECRET_….")
         if parsed.query or parsed.fragment:
             raise ToolRefused(f"{url} has a query or a fragment; those belong to the operations. Nothing was sent.")
+        return cls._of(parsed)
+
+    @classmethod
+    def server_of(cls, url: str) -> Target:
+        """Where the server of *url* is, whatever else the URL says; raises `ToolRefused` for no http or https URL."""
+        return cls._of(_parsed(url))
+
+    @classmethod
+    def _of(cls, parsed: httpx.URL) -> Target:
         return cls(parsed.scheme, parsed.host, parsed.port or _USUAL_PORT[parsed.scheme], parsed.path.rstrip("/"))
 
     @property
@@ -45,16 +54,16 @@ class Target:
 
 def origin_of(url: str) -> str:
     """Scheme, host and port of *url*. Raises `ToolRefused` for what is no http or https URL."""
-    parsed = _parsed(url)
-    return Target(parsed.scheme, parsed.host, parsed.port or _USUAL_PORT[parsed.scheme], "").origin
+    return Target.server_of(url).origin
 
 
 def _parsed(url: str) -> httpx.URL:
     try:
         parsed = httpx.URL(url)
+        usable = parsed.scheme in ("http", "https") and parsed.host != "" and (parsed.port or 0) < 65_536
     except (httpx.InvalidURL, ValueError) as error:
         raise ToolRefused(f"{url!r} is no URL: {error}. Nothing was sent.") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if not usable:
         raise ToolRefused(f"{url!r} is no http or https URL. Nothing was sent.")
     return parsed
 

@@ -32,6 +32,9 @@ Json = dict[str, Any]
 _METHOD: Final = "tools/call"
 _ACCEPT: Final = "application/json, text/event-stream"
 _MOST_CONNECTIONS: Final = 200
+_LONGEST_HEADER_BYTES: Final = 102_400
+_MOST_HEADERS: Final = 1000
+"""As much as the MCP client takes, or more: an answer that is not read leaves its call in doubt."""
 _IDLE_SECONDS: Final = 3.0
 """Shorter than servers wait (5 s is usual): a request must not meet the end of its connection, that would leave it in doubt."""
 
@@ -94,8 +97,8 @@ class HttpPosts:
             raise MCPError(NOT_SENT, f"no request can be made of it: {error}") from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> Json:
-        kind = response.content_type
-        if response.status < 300 and kind == "text/event-stream":
+        kind = response.headers.get("content-type", "").lower()  # `content_type` does not survive every value
+        if response.status < 300 and kind.startswith("text/event-stream"):
             return await self._last_event(response)
         body = b"".join([chunk async for chunk in _limited(response, self._origin)])
         if response.status >= 300:
@@ -138,7 +141,11 @@ class HttpPosts:
             # The caller's deadline ends a request, not a pause between two bytes.
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
             self._session = aiohttp.ClientSession(
-                connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+                connector=connector,
+                timeout=timeout,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                max_field_size=_LONGEST_HEADER_BYTES,
+                max_headers=_MOST_HEADERS,
             )
         return self._session
 

@@ -34,7 +34,7 @@ async def test_a_private_address_is_refused_unless_the_operator_says_so() -> Non
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x/", "http:///x", "file:///etc/passwd", "http://u@x/", "http://x/?q", "http://x/#f"]
+    "url", ["ftp://x/", "http:///x", "file:///etc/passwd", "http://u@x/", "http://x/?q", "http://x/#f", "http://xn--a/"]
 )
 def test_what_is_no_plain_url_is_refused(url: str) -> None:
     with pytest.raises(ToolRefused):
