@@ -110,6 +110,19 @@ async def test_a_step_alone_is_written_as_the_same_step_among_others(postgres_ur
         assert [str(difference) async for difference in fsck(pool)] == []
 
 
+async def test_a_recorder_of_the_release_before_goes_on_writing(postgres_url: str) -> None:
+    """design.md: migrations expand first; `steady_fetched` came with 0005, and recorders are replaced one after the other."""
+    unit = change("pending", entry="ent_1", run="run_1")
+    arguments = step_arguments(unit, encode(unit))
+    assert arguments is not None
+    older = arguments[:-1]
+    async with journal_on(postgres_url) as (journal, pool):
+        await journal.append(opened("run_1"))
+        places = ", ".join(f"${number}" for number in range(1, len(older) + 1))
+        row = await pool.fetchrow(f"select refused, seq from append_step_v1({places})", *older)
+    assert (row["refused"], row["seq"]) == (None, 2)
+
+
 def test_a_step_that_uses_a_record_of_another_campaign_is_no_plain_one() -> None:
     """J2: append_step_v1 knows one campaign."""
     unit = change("committed", entry="ent_1", run="run_1", campaign="cmp_1")

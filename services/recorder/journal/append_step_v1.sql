@@ -9,8 +9,9 @@ create function append_step_v1(
     its_id text, expected text[], its_status text, its_interaction text, its_server text, its_operation text, its_tier text,
     its_kind text, its_principal text, its_agent text, its_key text, is_write boolean, its_hash text,
     lease_seconds double precision, concludes boolean, used text[], used_as text[], used_at text[], must_be_open boolean,
-    fence_key text, fence_expect bigint, steady_campaign text, steady_version bigint,
-    steady_fetched boolean, held_in text, checked text[])
+    fence_key text, fence_expect bigint, steady_campaign text, steady_version bigint, held_in text, checked text[],
+    -- Last and with a default: recorders of the release before do not say it, and write while they are replaced.
+    steady_fetched boolean default false)
 returns table (unit integer, refused text, detail text, fence bigint, stream text, seq bigint,
                at timestamptz, hash bytea, previous_hash bytea, after bigint, label integer)
 language plpgsql as $$

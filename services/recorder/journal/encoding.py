@@ -97,9 +97,9 @@ def step_arguments(unit: Unit, encoded: Encoded) -> tuple[Any, ...] | None:
         None if fence is None else fence.expect,
         None if steady is None else steady.campaign,
         None if steady is None else steady.version,
-        steady is not None and steady.fetched,
         None if holds is None else holds.campaign,
         None if holds is None else list(holds.checked),
+        steady is not None and steady.fetched,
     )
 
 
