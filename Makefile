@@ -6,8 +6,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 DATA ?= data
 ARGS ?=
-# Most tests wait for servers: a worker more than there are cores keeps both busy.
-JOBS ?= 3
+# Most tests wait for servers: twice as many workers as there are usually cores keep those busy.
+JOBS ?= 4
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start dozens of processes: what is compiled once need not be compiled in each of them.
 unexport PYTHONDONTWRITEBYTECODE
