@@ -168,6 +168,30 @@ async def test_a_name_is_looked_up_once_and_its_address_kept(
     assert asked == ["tools.example"]
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+async def test_a_server_that_is_not_reached_is_looked_up_again(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
+    """J15, J16: one that has moved is found, at a public address."""
+    asked: list[str] = []
+
+    async def looked_up(target: Target, *, allow_private: bool) -> str:
+        assert not allow_private
+        asked.append(target.host)
+        return "127.0.0.1"
+
+    monkeypatch.setattr(http_target, "pinned_address", looked_up)
+    at, odd = own_port(), Odd({"content": [], "resultType": "complete"}, revision)
+    port = await mcp_port(f"http://tools.example:{at}/mcp", {}, {})
+    async with http(odd, at):
+        assert (await call(port, "t")).is_error is False
+    with pytest.raises(NotSent):
+        await call(port, "t")
+    assert asked == ["tools.example"]
+    async with http(odd, at):
+        assert (await call(port, "t")).is_error is False
+        await port.close()
+    assert asked == ["tools.example"] * 2
+
+
 @pytest.mark.parametrize("url", ["http://", "http://xn--a/mcp", "http://_[xn--80/mcp", "http://x:99999/mcp"])
 async def test_a_url_that_no_request_can_be_sent_to_is_refused(url: str) -> None:
     with pytest.raises(ToolRefused, match="Nothing was sent"):

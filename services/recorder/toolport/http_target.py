@@ -113,7 +113,7 @@ class Pin:
         return self._address
 
     def let_go(self) -> None:
-        """The server is connected to anew: it may be elsewhere by now."""
+        """The server is connected to anew, or was not reached: it may be elsewhere by now."""
         self._address = None
 
 

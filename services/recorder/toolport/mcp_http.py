@@ -32,7 +32,7 @@ def http_transport(
 ) -> Callable[[], AbstractAsyncContextManager[TransportStreams]]:
     """Opens connections to *url*. Secrets in *headers* are read anew for each request, so a rotated one is used.
 
-    With a *pin* only to its public address, looked up once for each connection.
+    With a *pin* only to its public address, looked up for each connection, and again when nobody is reached there.
     """
 
     @asynccontextmanager
@@ -79,7 +79,11 @@ class _PublicOnly(httpx2.AsyncBaseTransport):
             stream=request.stream,
             extensions={**request.extensions, "sni_hostname": url.host},
         )
-        return await self._inner.handle_async_request(pinned)
+        try:
+            return await self._inner.handle_async_request(pinned)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            self._pin.let_go()
+            raise
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -90,6 +90,8 @@ class HttpPosts:
             async with self._opened().post(self._url, data=body, headers=headers, allow_redirects=False) as response:
                 return await self._read(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            if self._pin is not None:
+                self._pin.let_go()
             raise MCPError(NOT_SENT, f"no connection to {self._origin}: {words_of(error)}") from error
         except aiohttp.ClientError as error:
             raise MCPError(FAILED, f"{self._origin} dropped the request: {words_of(error)}") from error
