@@ -141,10 +141,6 @@ class Resolver:
         """
         return await self.met(await self.look(run, caller), caller, request)
 
-    async def met(self, found: RunRow, caller: Caller, request: CallRequest) -> Call:
-        """The same from a run that was looked at just now."""
-        return await self._resolved(found, caller, request)
-
     async def look(self, run: str, caller: Caller) -> RunRow:
         """`meet`, and remember it."""
         found = await self.meet(run, caller)
@@ -168,11 +164,12 @@ class Resolver:
     async def resolved(self, found: RunRow, caller: Caller, request: CallRequest) -> Call:
         """The same from a run that is remembered; raises `Outdated` for whatever a look might answer otherwise."""
         try:
-            return await self._resolved(found, caller, request, remembered=True)
+            return await self.met(found, caller, request, remembered=True)
         except Problem as problem:
             raise Outdated from problem
 
-    async def _resolved(self, found: RunRow, caller: Caller, request: CallRequest, *, remembered: bool = False) -> Call:
+    async def met(self, found: RunRow, caller: Caller, request: CallRequest, *, remembered: bool = False) -> Call:
+        """The call from a run that was looked at just now; see `call`, and `resolved` for one that is *remembered*."""
         settings = await self._campaigns.settings(found.campaign, found.campaign_version)
         await self._check_caller(found, settings, caller, request, remembered)
         if found.status != "open":

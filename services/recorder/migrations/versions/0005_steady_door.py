@@ -13,11 +13,11 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Make both functions anew."""
+    """Make both functions anew. The release before goes on calling them: what is new in their arguments may be left out."""
     execute_script(op.get_bind(), (files("recorder.journal") / "append_v1.sql").read_text())
     execute_script(op.get_bind(), (files("recorder.journal") / "append_step_v1.sql").read_text())
 
 
 def downgrade() -> None:
-    """A release that does not ask for the check is not asked for it: the functions are left."""
+    """An older release leaves out what it does not know: the functions are left."""
     raise NotImplementedError("the functions harm no older release: leave them")
