@@ -1,11 +1,10 @@
 """What the port knows of a call when the tool server is away, dies, hangs up or is not the one it was."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,18 @@ import asyncpg
 import nats
 import pytest
 from mcp import Client
-from mcp_types import HEADER_MISMATCH
 from nats.aio.client import Client as Nats
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from recorder.toolport import NoAnswer, NotSent, Outcome, ToolPort, ToolRefused, Unsupported, http_target, open_port
+from recorder.toolport import NoAnswer, NotSent, ToolRefused, http_target, open_port
 from recorder.toolport.http_target import Target
-from takeback.extension import EXTENSION, UndoRequest, read_definition
+from takeback.extension import EXTENSION, read_definition
+from tests.contract.odd_server import HEADERS, Odd, mcp_port
 from tests.contract.test_toolport import DEAL, ENVIRON, SECRET, call, http
 from tests.crm_server import ROWS, SCHEMA, build
 from tests.ports import own_port
 from tests.waiting import WAIT_SECONDS, eventually
-
-HEADERS = {"Authorization": "Bearer env:TAKEBACK_SECRET_CRM"}
 
 
 @pytest.fixture
@@ -44,11 +40,6 @@ async def bus(nats_url: str) -> AsyncIterator[Nats]:
     client = await nats.connect(nats_url)
     yield client
     await client.close()
-
-
-async def mcp_port(url: str, headers: dict[str, str] | None = None, environ: dict[str, str] | None = None) -> ToolPort:
-    config = {"transport": "mcp", "url": url, "headers": HEADERS if headers is None else headers}
-    return await open_port(config, None, ENVIRON if environ is None else environ)  # type: ignore[arg-type]
 
 
 class Legacy:
@@ -344,202 +335,3 @@ async def test_an_answer_that_is_none_leaves_doubt_over_nats(bus: Nats, answer: 
     port = await open_port({"transport": "nats", "subject": "tools.odd"}, bus, {})
     with pytest.raises(NoAnswer):
         await call(port, "charge", accountId=1, amount=1)
-
-
-Answered = Response | dict[str, Any] | Callable[[int], Response]
-"""A whole answer, a result, or what makes an answer to the request of an id."""
-
-
-class Odd:
-    """An MCP server of either revision that answers a tool call with what it was made with."""
-
-    def __init__(self, answer: Answered, revision: str = "2025-11-25") -> None:
-        self._answer = answer
-        self._revision = revision
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        message = await receive()
-        request = json.loads(message.get("body") or b"{}")
-        await self._respond(request)(scope, receive, send)
-
-    def _respond(self, request: dict[str, Any]) -> Response:
-        match request.get("method"):
-            case "server/discover" if self._revision == "2026-07-28":
-                hints = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
-                return self._result(request, {"supportedVersions": [self._revision], "capabilities": {}, **hints})
-            case "initialize":
-                info = {"serverInfo": {"name": "odd", "version": "0"}, "capabilities": {}}
-                return self._result(request, info | {"protocolVersion": self._revision})
-            case "tools/call":
-                if isinstance(self._answer, dict):
-                    return self._result(request, self._answer)
-                return self._answer if isinstance(self._answer, Response) else self._answer(request["id"])
-            case "tools/list":
-                return self._result(request, {"tools": [{"name": "t", "inputSchema": {"type": "object"}, "new": 1}]})
-            case str(method) if method.startswith("notifications/"):
-                return Response(status_code=202)
-        return Response(status_code=405)
-
-    def _result(self, request: dict[str, Any], result: dict[str, Any]) -> Response:
-        answer = result if "error" in result else {"result": result}
-        return JSONResponse({"jsonrpc": "2.0", "id": request["id"], **answer})
-
-
-Ask = Callable[[Answered], Awaitable[Outcome]]
-
-
-@pytest.fixture(params=["2025-11-25", "2026-07-28"])
-def ask(request: pytest.FixtureRequest) -> Ask:
-    async def asked(answer: Answered) -> Outcome:
-        async with http(Odd(answer, request.param)) as url:
-            port = await mcp_port(url, {})
-            try:
-                return await call(port, "t")
-            finally:
-                await port.close()
-
-    return asked
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"content": "no list"},
-        {},
-        PlainTextResponse("hello"),
-        PlainTextResponse("bad gateway", 502),
-        PlainTextResponse("overloaded", 503),
-        Response("{", media_type="application/json"),
-        Response(status_code=202),
-        Response(status_code=409),
-    ],
-)
-async def test_an_answer_that_is_none_leaves_doubt(ask: Ask, answer: Response | dict[str, Any]) -> None:
-    """J7: it ran, or it did not."""
-    with pytest.raises(NoAnswer):
-        await ask(answer)
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429])
-async def test_a_status_that_says_not_processed_is_a_refusal(ask: Ask, status: int) -> None:
-    with pytest.raises(ToolRefused) as refused:
-        await ask(PlainTextResponse("no", status))
-    assert refused.value.status == status
-
-
-async def test_a_refused_status_is_a_refusal_whatever_code_its_body_has(ask: Ask) -> None:
-    body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "no session"}}
-    with pytest.raises(ToolRefused, match="no session") as refused:
-        await ask(JSONResponse(body, 401))
-    assert refused.value.status == 401
-
-
-async def test_an_error_of_the_server_itself_leaves_doubt(ask: Ask) -> None:
-    """J7: a tool that crashed may have crashed after its effect."""
-    for code in (-32000, -32001, -32603):
-        with pytest.raises(NoAnswer):
-            await ask({"error": {"code": code, "message": "oops"}})
-
-
-async def test_a_result_that_breaks_its_own_output_schema_still_counts(ask: Ask) -> None:
-    """J2: the tool ran; what it answered is recorded as it is."""
-    outcome = await ask(
-        {"content": [], "structuredContent": {"unexpected": None}, "later": True, "resultType": "complete"}
-    )
-    assert outcome.result["structuredContent"] == {"unexpected": None}
-    assert outcome.meta is None
-
-
-async def test_an_answer_at_the_end_of_a_stream_is_the_answer(ask: Ask) -> None:
-    """What a server tells before is for whoever listens, and nobody does here."""
-    progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}}
-    result = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
-
-    def told(number: int) -> Response:
-        messages = (progress, {"jsonrpc": "2.0", "id": number, "result": result})
-        events = "".join(f"event: message\r\ndata: {json.dumps(message)}\r\n\r\n" for message in messages)
-        return Response(events, media_type="text/event-stream")
-
-    outcome = await ask(told)
-    assert outcome.result["content"] == result["content"]
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        [("x-policy", "a" * 12_000)],
-        [(f"x-{number}", "1") for number in range(200)],
-        [("content-type", "application/json; x*")],
-    ],
-    ids=["long", "many", "odd"],
-)
-async def test_an_answer_is_taken_whatever_headers_it_comes_with(ask: Ask, headers: list[tuple[str, str]]) -> None:
-    """J7: the tool ran, and what it answered is there."""
-
-    def told(number: int) -> Response:
-        answer = JSONResponse({"jsonrpc": "2.0", "id": number, "result": {"content": [], "resultType": "complete"}})
-        for name, value in headers:
-            answer.headers[name] = value
-        return answer
-
-    assert (await ask(told)).is_error is False
-
-
-@pytest.mark.parametrize("events", [": nothing\n\n", "data: {\n\n", "data: []\n\n"])
-async def test_a_stream_that_ends_without_an_answer_leaves_doubt(ask: Ask, events: str) -> None:
-    """J7."""
-    with pytest.raises(NoAnswer):
-        await ask(PlainTextResponse(events, media_type="text/event-stream"))
-
-
-class Mirroring(Odd):
-    """A server that runs nothing before an argument is repeated in a header, as its list says."""
-
-    def __init__(self) -> None:
-        super().__init__({"content": [], "resultType": "complete"}, "2026-07-28")
-        self.heard: list[str | None] = []
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        if headers.get("mcp-method") != "tools/call":
-            await super().__call__(scope, receive, send)
-            return
-        self.heard.append(headers.get("mcp-param-account"))
-        request = json.loads((await receive())["body"])
-        missing = {"error": {"code": HEADER_MISMATCH, "message": "Mcp-Param-Account is missing"}}
-        answer = self._result(request, missing if self.heard[-1] is None else self._answer)
-        answer.status_code = 400 if self.heard[-1] is None else 200
-        await answer(scope, receive, send)
-
-    def _respond(self, request: dict[str, Any]) -> Response:
-        if request.get("method") != "tools/list":
-            return super()._respond(request)
-        schema = {"type": "object", "properties": {"account": {"type": "string", "x-mcp-header": "Account"}}}
-        hints = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
-        return self._result(request, {"tools": [{"name": "t", "inputSchema": schema}], **hints})
-
-
-async def test_arguments_that_a_server_wants_in_headers_are_repeated_there_once_it_has_said_so() -> None:
-    """J1: the server has run nothing when it asks for them, so the call goes on."""
-    server = Mirroring()
-    async with http(server) as url:
-        port = await mcp_port(url, {})
-        for entry in ("ent_1", "ent_2"):
-            assert (await call(port, "t", entry, account="a1")).is_error is False
-        await port.close()
-    assert server.heard == [None, "a1", "a1"]
-
-
-async def test_a_definition_is_kept_exactly_and_a_server_without_undo_says_so() -> None:
-    async with http(Odd({})) as url:
-        port = await mcp_port(url, {})
-        described = await port.describe(deadline=WAIT_SECONDS)
-        assert described.operations[0].definition["new"] == 1
-        assert described.operations[0].declaration.declared is False
-        with pytest.raises(Unsupported):
-            await port.observe(DEAL, deadline=WAIT_SECONDS)
-        with pytest.raises(Unsupported):
-            await port.undo(UndoRequest(compensation_token="token", idempotency_key="ent_1"), deadline=WAIT_SECONDS)
-        await port.close()
