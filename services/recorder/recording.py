@@ -266,24 +266,12 @@ class Recording:
     # --- what the steps need ----------------------------------------------------------------------------------------------
 
     def _finished(self, call: Call, concluded: Stands, outcome: Forwarded, began: float, *, asked: bool) -> Answer:
-        total = time.perf_counter() - began
-        OVERHEAD.observe(max(0.0, total - outcome.tool_seconds))
         status = concluded.status or "pending"
         if status == "in_doubt":
             self.doubted()
-        _counted("ask" if asked else "allow", status).inc()
-        level = logging.DEBUG if status == "committed" else logging.INFO
-        if log.is_enabled_for(level):
-            log.log(
-                level,
-                "call concluded",
-                campaign=call.campaign,
-                run=call.run.id,
-                entry=call.entry,
-                operation=f"{call.operation.server}/{call.operation.name}",
-                status=status,
-                milliseconds=round(total * 1000, 2),
-            )
+        seconds = time.perf_counter() - began
+        # Whoever waits for the answer does not wait for its being counted.
+        asyncio.get_running_loop().call_soon(_counting, call, status, asked, seconds, outcome.tool_seconds)
         answer = answer_of(concluded, outcome.detail, outcome.result, late=True)
         if answer.problem is not None:
             raise answer.problem
@@ -305,3 +293,20 @@ class Recording:
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
         return task
+
+
+def _counting(call: Call, status: str, asked: bool, seconds: float, tool_seconds: float) -> None:
+    OVERHEAD.observe(max(0.0, seconds - tool_seconds))
+    _counted("ask" if asked else "allow", status).inc()
+    level = logging.DEBUG if status == "committed" else logging.INFO
+    if log.is_enabled_for(level):
+        log.log(
+            level,
+            "call concluded",
+            campaign=call.campaign,
+            run=call.run.id,
+            entry=call.entry,
+            operation=f"{call.operation.server}/{call.operation.name}",
+            status=status,
+            milliseconds=round(seconds * 1000, 2),
+        )

@@ -120,10 +120,11 @@ def _links(capabilities: Any) -> bool:
 
 def _modern(message: Json, id_: RequestId, headers: Headers) -> Any:
     """What the client says it can do; raises `Rejected` where headers and body are not as the era wants them."""
-    doubled = find_duplicated_routing_header(headers.items())
+    items = headers.items()
+    doubled = find_duplicated_routing_header(items)
     if doubled is not None:
         raise Rejected(types.HEADER_MISMATCH, f"{doubled} header appears more than once", of=id_, status=400)
-    route = classify_inbound_request(message, headers=dict(headers))
+    route = classify_inbound_request(message, headers=dict(items))
     if isinstance(route, InboundLadderRejection):
         status = ERROR_CODE_HTTP_STATUS.get(route.code, 400)
         raise Rejected(route.code, route.message, route.data, of=id_, status=status)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,13 +44,13 @@ async def answered(
     context = hearing.set(heard)
     try:
         if heard.progress is None:
-            async with _watched(request, exchange, heard):
+            with _Watched(request, exchange, heard):
                 return _at_once(await work(heard))
         working = asyncio.ensure_future(work(heard))
     finally:
         hearing.reset(context)
     first = asyncio.ensure_future(events.get())
-    async with _watched(request, exchange, heard):
+    with _Watched(request, exchange, heard):
         await asyncio.wait((working, first), return_when=asyncio.FIRST_COMPLETED)
     if not first.done() and working.done():
         first.cancel()
@@ -159,24 +158,29 @@ async def _frames(
     yield shape.frame(told.response)
 
 
-@asynccontextmanager
-async def _watched(request: Request, exchange: Exchange, heard: Hearing) -> AsyncIterator[None]:
+class _Watched:
     """Cancels what *heard* is about when the client drops the connection, where that means anything."""
-    if not exchange.modern:
-        yield
-        return
-    watching: list[asyncio.Task[None]] = []
-    loop = asyncio.get_running_loop()
-    # Most calls have ended before it is worth a task to see whether their client is still there.
-    later = loop.call_later(
-        _WATCH_AFTER_SECONDS, lambda: watching.append(loop.create_task(_cancelling(request, heard)))
-    )
-    try:
-        yield
-    finally:
-        later.cancel()
-        for task in watching:
-            task.cancel()
+
+    def __init__(self, request: Request, exchange: Exchange, heard: Hearing) -> None:
+        self._watching: asyncio.Task[None] | None = None
+        self._request = request
+        self._heard = heard
+        self._later: asyncio.TimerHandle | None = None
+        if exchange.modern:
+            # Most calls have ended before it is worth a task to see whether their client is still there.
+            self._later = asyncio.get_running_loop().call_later(_WATCH_AFTER_SECONDS, self._watch)
+
+    def __enter__(self) -> None:
+        """Watches until the block ends."""
+
+    def __exit__(self, *_: object) -> None:
+        if self._later is not None:
+            self._later.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    def _watch(self) -> None:
+        self._watching = asyncio.ensure_future(_cancelling(self._request, self._heard))
 
 
 async def _cancelling(request: Request, heard: Hearing) -> None:

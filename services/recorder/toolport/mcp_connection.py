@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from contextvars import Context, ContextVar
 from types import TracebackType
 from typing import Any, Self
@@ -78,17 +78,20 @@ class Connection:
     def usable(self) -> bool:
         return not self._retired.is_set() and not self._task.done()
 
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
-        """The connected client. Raises what connecting raised."""
+    async def client(self) -> Client:
+        """The connected client; only inside the block of the connection. Raises what connecting raised."""
+        return self._ready.result() if self._ready.done() else await asyncio.shield(self._ready)
+
+    def __enter__(self) -> Self:
+        """Until the block ends there is a caller, and a connection that was retired stays open."""
         self._callers += 1
         self._idle.clear()
-        try:
-            yield await asyncio.shield(self._ready)
-        finally:
-            self._callers -= 1
-            if self._callers == 0:
-                self._idle.set()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._callers -= 1
+        if self._callers == 0:
+            self._idle.set()
 
     def retire(self) -> None:
         """Take no new callers."""

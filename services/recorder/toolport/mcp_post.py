@@ -102,7 +102,7 @@ class HttpPosts:
         kind = response.headers.get("content-type", "").lower()  # `content_type` does not survive every value
         if response.status < 300 and kind.startswith("text/event-stream"):
             return await self._last_event(response)
-        body = b"".join([chunk async for chunk in _limited(response, self._origin)])
+        body = await _Limited(response, self._origin).all()
         if response.status >= 300:
             code, text = refusal(self._origin, response.status, body)
             raise MCPError(code, text, {"status": response.status})
@@ -119,7 +119,7 @@ class HttpPosts:
         stream = httpx2.Response(
             200,
             headers={"content-type": "text/event-stream"},
-            stream=_Chunks(response, self._origin),
+            stream=_Limited(response, self._origin),
             request=httpx2.Request("POST", self._url),
         )
         try:
@@ -179,22 +179,28 @@ class _Pinned(AbstractResolver):
         """Nothing is held."""
 
 
-class _Chunks(httpx2.AsyncByteStream):
-    """The bytes of an answer, for the reader of events."""
+class _Limited(httpx2.AsyncByteStream):
+    """The bytes of an answer, up to as many as anybody reads."""
 
     def __init__(self, response: aiohttp.ClientResponse, origin: str) -> None:
-        self._response = response
+        self._content = response.content
         self._origin = origin
+        self._size = 0
+
+    async def all(self) -> bytes:
+        """All of them. (Not by iterating over itself: that costs a call as much as reading its answer as JSON.)"""
+        chunks = []
+        while chunk := await self._next():
+            chunks.append(chunk)
+        return b"".join(chunks)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in _limited(self._response, self._origin):
+        while chunk := await self._next():
             yield chunk
 
-
-async def _limited(response: aiohttp.ClientResponse, origin: str) -> AsyncIterator[bytes]:
-    size = 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > MAX_ANSWER_BYTES:
-            raise MCPError(FAILED, f"the answer of {origin} is larger than {MAX_ANSWER_BYTES} bytes")
-        yield chunk
+    async def _next(self) -> bytes:
+        chunk = await self._content.readany()
+        self._size += len(chunk)
+        if self._size > MAX_ANSWER_BYTES:
+            raise MCPError(FAILED, f"the answer of {self._origin} is larger than {MAX_ANSWER_BYTES} bytes")
+        return chunk

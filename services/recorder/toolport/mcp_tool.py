@@ -173,8 +173,9 @@ class McpTool:
         connection, now = self._connection, asyncio.get_running_loop().time
         with Sent() as sent:
             try:
-                async with asyncio.timeout_at(ends), connection.client() as client:
-                    return await ask(client, max(ends - now(), 0.001))
+                async with asyncio.timeout_at(ends):
+                    with connection:
+                        return await ask(await connection.client(), max(ends - now(), 0.001))
             except TimeoutError as error:
                 raise self._timed_out(bool(sent)) from error
             except MCPError as error:
