@@ -137,10 +137,9 @@ async def test_a_private_address_is_refused_unless_the_recorder_allows_it(pool: 
     assert await pool.fetchval("select balance from accounts") == 100
 
 
-async def test_a_name_is_looked_up_once_and_its_address_kept(
-    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """J16: a name that was public when it was checked is not followed to a private address."""
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that were looked up, each a public one with its server here."""
     asked: list[str] = []
 
     async def looked_up(target: Target, *, allow_private: bool) -> str:
@@ -149,6 +148,11 @@ async def test_a_name_is_looked_up_once_and_its_address_kept(
         return "127.0.0.1"
 
     monkeypatch.setattr(http_target, "pinned_address", looked_up)
+    return asked
+
+
+async def test_a_name_is_looked_up_once_and_its_address_kept(pool: asyncpg.Pool, asked: list[str]) -> None:
+    """J16: a name that was public when it was checked is not followed to a private address."""
     async with http(build(pool).http_app(secret=SECRET)) as url:
         named = url.replace("127.0.0.1", "tools.example")
         port = await mcp_port(named, HEADERS, {"TAKEBACK_SECRET_CRM": SECRET, "TAKEBACK_ORIGINS_CRM": named})
@@ -160,16 +164,8 @@ async def test_a_name_is_looked_up_once_and_its_address_kept(
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-async def test_a_server_that_is_not_reached_is_looked_up_again(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
+async def test_a_server_that_is_not_reached_is_looked_up_again(asked: list[str], revision: str) -> None:
     """J15, J16: one that has moved is found, at a public address."""
-    asked: list[str] = []
-
-    async def looked_up(target: Target, *, allow_private: bool) -> str:
-        assert not allow_private
-        asked.append(target.host)
-        return "127.0.0.1"
-
-    monkeypatch.setattr(http_target, "pinned_address", looked_up)
     at, odd = own_port(), Odd({"content": [], "resultType": "complete"}, revision)
     port = await mcp_port(f"http://tools.example:{at}/mcp", {}, {})
     async with http(odd, at):
@@ -189,26 +185,21 @@ async def test_a_url_that_no_request_can_be_sent_to_is_refused(url: str) -> None
         await mcp_port(url, {})
 
 
-async def test_a_server_may_be_told_something_in_its_urls_query(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_may_be_told_something_in_its_urls_query(asked: list[str]) -> None:
     """J16: as with private addresses allowed; only the name is looked up."""
-
-    async def looked_up(_target: Target, *, allow_private: bool) -> str:
-        assert not allow_private
-        return "127.0.0.1"
-
-    monkeypatch.setattr(http_target, "pinned_address", looked_up)
-    asked: set[bytes] = set()
+    told: set[bytes] = set()
     odd = Odd({"content": [], "resultType": "complete"}, "2026-07-28")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        asked.add(scope.get("query_string", b"team=1"))
+        told.add(scope.get("query_string", b"team=1"))
         await odd(scope, receive, send)
 
     async with http(app) as url:
         port = await mcp_port(url.replace("127.0.0.1", "tools.example") + "?team=1", {}, {})
         assert (await call(port, "t")).is_error is False
         await port.close()
-    assert asked == {b"team=1"}
+    assert told == {b"team=1"}
+    assert asked == ["tools.example"]
 
 
 async def test_a_secret_may_only_come_from_variables_that_are_meant_for_it() -> None:
