@@ -52,6 +52,8 @@ async def browser(chromium_path: str) -> AsyncIterator["playwright.Browser"]:
             args=[
                 "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
                 "--disable-component-update", "--disable-sync",
+                # One process draws all windows: each more takes as long to start as a test takes.
+                "--process-per-site", "--renderer-process-limit=1", "--disable-site-isolation-trials",
             ],
         )  # fmt: skip
         yield browser

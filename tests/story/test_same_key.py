@@ -37,6 +37,7 @@ server.run("stdio")
 class Scene:
     """A game table of this test's own, where everything that a POST can be about happens."""
 
+    folder: Path
     stage: Stage
     campaign: str
     owner: Caller
@@ -91,6 +92,10 @@ async def preview(scene: Scene) -> tuple[str, Any, Any]:
 
 
 async def resolve(scene: Scene) -> tuple[str, Any, Any]:
+    (scene.folder / "dying.py").write_text(DYING)
+    dying = {"transport": "mcp", "command": sys.executable, "args": [str(scene.folder / "dying.py")]}
+    await scene.owner.put(f"/v1/campaigns/{scene.campaign}/servers/dying", dying)
+    await scene.owner.put(f"/v1/campaigns/{scene.campaign}/policy", {"operations": {"dying/die": "allow"}})
     body = {"server": "dying", "operation": "die", "arguments": {}}
     run = await scene.run()
     await scene.owner._http.post(f"/v1/runs/{run}/calls", json=body)
@@ -181,21 +186,17 @@ SCENES: dict[str, Ask] = {
 
 @pytest_asyncio.fixture
 async def scene(stage: Stage, tmp_path: Path) -> Scene:
-    """A campaign of its own with the table's tools, a tool server that dies, and a run in which two calls were made."""
+    """A campaign of its own with the table's tools, and a run in which two calls were made."""
     owner, agent = await stage.seat(OWNER), await stage.seat(AGENT, "agent")
     campaign = (await owner.post("/v1/campaigns", {"name": "twice", "serialize": "resource"}))["id"]
-    (tmp_path / "dying.py").write_text(DYING)
-    dying = {"transport": "mcp", "command": sys.executable, "args": [str(tmp_path / "dying.py")]}
     await owner.put(f"/v1/campaigns/{campaign}/agents/{AGENT}", {"memory": "no"})
     await owner.put(f"/v1/campaigns/{campaign}/servers/table", {"transport": "nats", "subject": "tools.table"})
-    await owner.put(f"/v1/campaigns/{campaign}/servers/dying", dying)
-    await owner.put(f"/v1/campaigns/{campaign}/policy", {"operations": {"dying/die": "allow"}})
     cast = game_cast(sum(map(ord, campaign)))
     await (await stage.game()).set_up(cast.scene)
     narrator = await Narrator.begin(agent, campaign, OWNER)
     for step in (1, 2):
         await narrator.move(cast.scene.adventure, cast.fighter.id, step, step)
-    return Scene(stage, campaign, owner, agent, narrator, cast)
+    return Scene(tmp_path, stage, campaign, owner, agent, narrator, cast)
 
 
 def test_every_post_is_asked_twice() -> None:
