@@ -58,8 +58,11 @@ class _Registered:
     operations: dict[tuple[str, str], PinnedOperation]
 
 
-_VERSION: Final = "select seq from streams where stream = $1"
-"""How far a campaign's own stream is: with it everything that was registered."""
+_VERSION: Final = """
+select s.seq, exists (select from records r where r.stream = s.stream and r.seq > $2 and r.type = 'server.changed') as changed
+from streams s where s.stream = $1
+"""
+"""How far a campaign's own stream is, and whether a server was registered in it after number $2."""
 
 
 class Servers:
@@ -290,13 +293,18 @@ class Servers:
 
     async def _servers(self, campaign: str, version: int | None) -> _Registered:
         kept = self._registered.get(campaign)
-        if kept is not None and (version or await self._pool.fetchval(_VERSION, campaign)) == kept.version:
-            return kept
+        if kept is not None:
+            if version == kept.version:
+                return kept
+            row = await self._pool.fetchrow(_VERSION, campaign, kept.version)
+            if row is not None and row["seq"] >= kept.version and not row["changed"]:
+                kept = self._registered[campaign] = replace(kept, version=row["seq"])
+                return kept
         async with (
             self._pool.acquire() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            seq = await connection.fetchval(_VERSION, campaign)
+            seq = await connection.fetchval("select seq from streams where stream = $1", campaign)
             servers = await connection.fetch("select * from servers where campaign = $1", campaign)
             rows = await connection.fetch(
                 "select o.*, exists (select from exercised e where e.campaign = o.campaign and e.server = o.server"
