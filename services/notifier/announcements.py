@@ -21,12 +21,15 @@ from notifier.remembering import KEPT
 from takeback import json
 from takeback.errors import words_of
 from takeback.messages.events import Event
-from takeback.subjects import STREAM, TYPE_PREFIX, event_subject
+from takeback.subjects import STREAM, event_subject
 
 log = structlog.get_logger()
 DUE = Gauge("takeback_announcements_due", "Announcements that JetStream has not acknowledged yet")
 _BATCH = 100
 _ACK_SECONDS = 5.0
+_ANNOUNCE = feed.appending(
+    "insert into announcements (id, campaign, type, event) values ($2, $1, $3, $4) on conflict do nothing returning true"
+)
 _DUE = """
 select id, campaign, type, event from announcements where published_at is null
 order by number limit $1 for update skip locked
@@ -36,15 +39,8 @@ _LOST = (nats.errors.Error, nats.js.errors.Error, asyncpg.PostgresError, asyncpg
 
 async def announce(connection: feed.Transaction, campaign: str, event: Event) -> bool:
     """Tells *event* to everybody in *campaign* once the transaction commits; False when that was done before."""
-    short_type = event.type.removeprefix(TYPE_PREFIX)
-    document = json.dumps(event.wire())
-    new = await connection.fetchval(
-        "insert into announcements (id, campaign, type, event) values ($1, $2, $3, $4) on conflict do nothing "
-        "returning true",
-        event.id, campaign, short_type, document,
-    )  # fmt: skip
+    new = await connection.fetchval(_ANNOUNCE, *feed.placed(campaign, event))
     if new:
-        await feed.append(connection, campaign, event)
         await telling.tell(connection, campaign, event)
     return bool(new)
 

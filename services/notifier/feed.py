@@ -12,23 +12,35 @@ from takeback import json
 from takeback.messages.events import Event
 from takeback.subjects import TYPE_PREFIX
 
-_APPEND = """
-with known as (select 1 from feed where campaign = $1 and id = $2),
+
+def appending(new: str) -> str:
+    """The statement that feeds an event where the statement *new* gives a row, and answers whether it did.
+
+    $1 to $4 are the campaign, and the event's id, short type and document. The campaign's row in `feed_heads` stays locked
+    until the transaction ends, so numbers become visible in order.
+    """
+    return f"""
+with new as ({new}),
+known as (select 1 from feed where campaign = $1 and id = $2),
 head as (
-    insert into feed_heads (campaign, seq) select $1, 1 where not exists (select from known)
+    insert into feed_heads (campaign, seq) select $1, 1 from new where not exists (select from known)
     on conflict (campaign) do update set seq = feed_heads.seq + 1
     returning seq
-)
-insert into feed (campaign, seq, id, type, event) select $1, seq, $2, $3, $4 from head
-"""
-_MOVE_ON = """
-insert into fed (stream, at, seq) values ($1, $2, $3)
-on conflict (stream) do update set at = excluded.at, seq = excluded.seq
-where (fed.at, fed.seq) < (excluded.at, excluded.seq)
-returning true
-"""
+),
+appended as (insert into feed (campaign, seq, id, type, event) select $1, seq, $2, $3, $4 from head)
+select exists (select from new)
+"""  # noqa: S608  statements of ours
+
+
+_APPEND = appending("select")
+_PASS = appending("""
+    insert into fed (stream, at, seq) values ($5, $6, $7)
+    on conflict (stream) do update set at = excluded.at, seq = excluded.seq
+    where (fed.at, fed.seq) < (excluded.at, excluded.seq)
+    returning true""")
 _READ = "select seq, type, event from feed where campaign = $1 and seq > $2 order by seq limit $3"
-_PAGE = 200
+PAGE = 200
+"""The most events that one `Feed.read` answers."""
 
 Transaction: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 """A connection inside a transaction; what runs in it commits nothing."""
@@ -79,7 +91,7 @@ class Feed:
 
     async def read(self, campaign: str, after: int) -> list[Fed]:
         """The next events after number *after*, in order; a page of them."""
-        return [Fed(*row) for row in await self._pool.fetch(_READ, campaign, after, _PAGE)]
+        return [Fed(*row) for row in await self._pool.fetch(_READ, campaign, after, PAGE)]
 
     async def reaches(self, campaign: str, seq: int) -> bool:
         """Whether everything after number *seq* is still there."""
@@ -96,15 +108,19 @@ class Feed:
 
 
 async def append(connection: Transaction, campaign: str, event: Event) -> None:
-    """Puts *event* at the end of the campaign's feed, unless it is there.
+    """Puts *event* at the end of the campaign's feed, unless it is there."""
+    await connection.execute(_APPEND, *placed(campaign, event))
 
-    The campaign's row in `feed_heads` stays locked until the transaction ends, so numbers become visible in order.
+
+async def append_record(connection: Transaction, campaign: str, event: Event) -> bool:
+    """The same for an event of the journal whose record is new to the feed; whether it is.
+
+    A replay of the journal is not, a restored journal's record is.
     """
-    document = json.dumps(event.wire())
-    await connection.execute(_APPEND, campaign, event.id, event.type.removeprefix(TYPE_PREFIX), document)
-
-
-async def passes(connection: Transaction, event: Event) -> bool:
-    """Whether the record of *event* is new to the feed: a replay of the journal is not, a restored journal's is."""
     data = event.data
-    return bool(await connection.fetchval(_MOVE_ON, data["stream"], event.time, data["seq"]))
+    return bool(await connection.fetchval(_PASS, *placed(campaign, event), data["stream"], event.time, data["seq"]))
+
+
+def placed(campaign: str, event: Event) -> tuple[str, str, str, bytes]:
+    """The first parameters of a statement of `appending`."""
+    return campaign, event.id, event.type.removeprefix(TYPE_PREFIX), json.dumps(event.wire())

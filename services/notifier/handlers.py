@@ -39,7 +39,8 @@ class Handlers:
 
     def _applied(self, event: Event) -> None:
         self._hub.wake(projection.campaign_of(event))
-        self._announcer.wake()
+        if projection.announces(event):
+            self._announcer.wake()
 
     async def _show(self, event: Event) -> None:
         campaign = projection.campaign_of(event)

@@ -19,7 +19,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from notifier.feed import Cursor, Fed, Feed
+from notifier.feed import PAGE, Cursor, Fed, Feed
 from notifier.members import Members
 from takeback import json
 from takeback.auth import Caller
@@ -253,9 +253,12 @@ class _Tail:
             await self._woken.wait()
             self._woken.clear()
             try:
-                while page := await self._feed.read(self._campaign, self.position):
+                more = True
+                while more:
+                    page = await self._feed.read(self._campaign, self.position)
                     for fed in page:
                         await self._hand_over(fed)
+                    more = len(page) == PAGE
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
                 log.warning("feed cannot be read, trying again", campaign=self._campaign, error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)

@@ -65,18 +65,26 @@ async def apply(connection: Transaction, event: Event) -> None:
     changed = await agenda.role_change(connection, short_type, event)
     told = await _project(connection, short_type, event)
     campaign = campaign_of(event)
-    is_new = await feed.passes(connection, event)
+    is_new = await feed.append_record(connection, campaign, event)
     if is_new:
-        await feed.append(connection, campaign, event)
         await telling.tell(connection, campaign, event)
         if changed is not None:
             await agenda.note(connection, changed)
     # After the feed: its counter puts the campaign's transactions in order, and windows of one are changed by several.
     await agenda.project(connection, short_type, event)
-    now: datetime = await connection.fetchval("select clock_timestamp()") if told else event.time
-    for announcement in told if is_new or is_remembered(event.time, now) else ():
+    if told and not is_new and not is_remembered(event.time, await connection.fetchval("select clock_timestamp()")):
+        told = []
+    for announcement in told:
         if await announcements.announce(connection, campaign, announcement):
             await _send(connection, campaign, announcement)
+
+
+def announces(event: Event) -> bool:
+    """Whether `apply` may have announced something that follows from *event*."""
+    entry = event.data.get("entry")
+    if not isinstance(entry, dict):
+        return event.type == f"{TYPE_PREFIX}run.closed"
+    return entry["status"] == "reverted" or bool(entry.get("broadcasts"))
 
 
 async def forget(connection: Transaction, stream: str) -> None:
