@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 from planner.choices import authority, check, is_same, to_be_judged
-from planner.fact import with_unsettled
-from planner.folding import PlanState
+from planner.fact import Fact, with_unsettled
+from planner.folding import PlanState, as_decided
 from planner.plan import moved_past
 from planner.planning import Draft, Now, Planning
 from planner.waiting import Waiting
@@ -41,13 +42,13 @@ class Decisions:
         wait_seconds: float,
         attempt: Attempt | None = None,
     ) -> PlanState:
-        """Appends *decision*; answers the plan's state, at the latest after *wait_seconds*.
+        """Appends *decision*; answers the plan's state, after *wait_seconds* at the latest: 0 as the decision leaves it.
 
         Raises `Problem` 403 without authority over a step (the recorder logs it), 409 ``digest-mismatch``,
         ``plan-decided`` or ``plan-stale`` (which names a fresh plan), 422 for a choice that does not fit. Saying the same
         again is answered with what became of it; saying something else in the same *attempt* is 422.
         """
-        state, now = await self._planning.seen_at(plan_id, caller)
+        state, now, role = await self._planning.seen_at(plan_id, caller)
         if not caller.is_human:
             raise human_required("decide a plan")
         plan, decided = state.plan, state.decided
@@ -55,20 +56,26 @@ class Decisions:
             if not is_same(decided, decision):
                 raise key_conflict()
             return await self.wait(plan, wait_seconds)
-        capacity = await self._authority(plan, caller, decision)
-        facts = await self._planning.store.facts(plan.campaign, [step.entry for step in plan.steps])
+        judged = set(to_be_judged(plan, decision))
+        facts = await self._planning.store.facts(plan.campaign, {*judged, *(step.entry for step in plan.steps)})
+        capacity = await self._authority(plan, caller, role, [fact for fact in facts if fact.id in judged])
         check(plan, decision, {fact.id: _changed_fields(fact.effects) for fact in facts})
         wait_seconds = wait_seconds if decision.decision == "approve" else 0
         if decided is not None:
             return _own(await self.wait(plan, wait_seconds), decision, caller)
         if decision.decision == "approve":
             await self._still_holds(plan, caller, now)
+        if wait_seconds == 0:
+            await self._append(plan, caller, capacity, decision, attempt)
+            return as_decided(state, decision.decision)
         state = await self._append_and_wait(plan, caller, capacity, decision, wait_seconds, attempt)
         return _own(state, decision, caller)
 
     async def approve(self, plan: Plan, caller: Caller, decision: PlanDecision, wait_seconds: float) -> PlanState:
         """Approves a plan that was made in the same breath; the recorder asks for the authority again."""
-        capacity = await self._authority(plan, caller, decision)
+        store = self._planning.store
+        facts = await store.facts(plan.campaign, to_be_judged(plan, decision))
+        capacity = await self._authority(plan, caller, await store.role(plan.campaign, caller.sub), facts)
         return await self._append_and_wait(plan, caller, capacity, decision, wait_seconds)
 
     async def wait(self, plan: Plan, seconds: float) -> PlanState:
@@ -103,9 +110,8 @@ class Decisions:
         assert state is not None, "a plan that was proposed is in the journal"
         return state
 
-    async def _authority(self, plan: Plan, caller: Caller, decision: PlanDecision) -> str:
-        role = await self._role(plan.campaign, caller)
-        facts = await self._planning.store.facts(plan.campaign, to_be_judged(plan, decision))
+    async def _authority(self, plan: Plan, caller: Caller, role: Role | None, facts: Iterable[Fact]) -> str:
+        """In what capacity *caller* takes back every one of *facts*."""
         held = authority(caller.sub, role, facts)
         if held is None:
             raise await self.refuse(plan.campaign, caller, "take back every step of this plan that is not left out")
@@ -117,12 +123,11 @@ class Decisions:
         await self._rpc.request(RPC_REFUSED, {"campaign": campaign, "by": by, "what": what})
         return not_authorised(what)
 
-    async def _role(self, campaign: str, caller: Caller) -> Role | None:
-        return await self._planning.store.role(campaign, caller.sub)
-
     async def _still_holds(self, plan: Plan, caller: Caller, now: Now) -> None:
         """Raises 409 ``plan-stale`` with a fresh plan when the world has moved past *plan* (G6)."""
         fresh = await self._planning.draft(new_id("pln"), plan.campaign, plan.targets, now)
+        if fresh.plan.digest == plan.digest:
+            return
         entries = {step.entry for step in plan.steps}
         facts = with_unsettled(await self._planning.store.facts(plan.campaign, entries), now.unsettled)
         gone = {fact.id for fact in facts if fact.id in entries and fact.entry.status in ("reverting", "reverted")}

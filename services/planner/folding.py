@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from takeback.messages.events import PlanDecided
 from takeback.messages.plan import Plan, PlanStatus, Receipt, ReversalRecord
@@ -53,6 +53,12 @@ def fold(facts: Iterable[Mapping[str, Any]], *, superseded: bool = False) -> Pla
     plan = Plan.model_validate(proposed["plan"])
     status = _status(plan, decided, receipts, record, superseded=superseded)
     return PlanState(plan.model_copy(update={"status": status}), decided, record, proposed.get("request"))
+
+
+def as_decided(state: PlanState, decision: Literal["approve", "reject"]) -> PlanState:
+    """*state* of a plan that was open, as *decision* on it leaves it, before anything comes of that."""
+    status: PlanStatus = "approved" if decision == "approve" else "rejected"
+    return replace(state, plan=state.plan.model_copy(update={"status": status}))
 
 
 def outcome_of(receipts: Iterable[Receipt], *, any_step: bool) -> PlanStatus:

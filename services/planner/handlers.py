@@ -52,6 +52,8 @@ class Handlers:
 
     async def _on_ended(self, message: Msg) -> None:
         event = Event.model_validate(json.loads(message.data))
+        if not self._waiting.is_waited_for(event.data["plan"]):
+            return  # the consumer applies it in its turn
         try:
             await self._inbox.receive(event)
         except Problem as problem:

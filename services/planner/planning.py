@@ -20,6 +20,7 @@ from takeback.errors import invalid, not_found
 from takeback.ids import new_id
 from takeback.inbox import Inbox
 from takeback.messages.base import Request
+from takeback.messages.campaign import Role
 from takeback.messages.entry import Entry
 from takeback.messages.plan import Plan, PlanRequest
 from takeback.metrics import PLANS
@@ -135,29 +136,25 @@ class Planning:
 
     async def state(self, plan: str) -> PlanState | None:
         """Where *plan* stands, None when it is not known."""
-        facts = await self.store.plan_facts(plan)
-        if not facts:
-            return None
-        state = fold(facts)
-        if state is not None and state.plan.status == "proposed":
-            return fold(facts, superseded=await self.store.is_superseded(plan))
-        return state
+        facts, superseded = await self.store.plan_facts(plan)
+        return fold(facts, superseded=superseded)
 
     async def seen(self, plan: str, caller: Caller) -> PlanState:
         """The newest state of *plan* for a member of its campaign; the one 404 for everybody else."""
-        state, _ = await self.seen_at(plan, caller)
+        state, _, _ = await self.seen_at(plan, caller)
         return state
 
-    async def seen_at(self, plan: str, caller: Caller) -> tuple[PlanState, Now]:
-        """The same, with what else was known then."""
+    async def seen_at(self, plan: str, caller: Caller) -> tuple[PlanState, Now, Role | None]:
+        """The same, with what else was known then, and the caller's role."""
+        campaign = await self.store.campaign_of_plan(plan)
+        if campaign is None:
+            raise not_found()
+        now = await self.now(campaign)
+        role = await self.store.require(campaign, caller)
         state = await self.state(plan)
         if state is None:
             raise not_found()
-        now = await self.now(state.plan.campaign)
-        await self.store.require(state.plan.campaign, caller)
-        state = await self.state(plan)
-        assert state is not None
-        return state, now
+        return state, now, role
 
     async def graph_seen(
         self, run: str, caller: Caller, skip: int = 0, limit: int | None = None

@@ -29,6 +29,10 @@ _WITHIN = f"""
 {_FACT} where e.campaign = $1 and e.run = $2
     and e.seq >= (select seq from entries where run = $2 order by seq offset $3 limit 1) order by e.seq limit $4
 """  # noqa: S608
+_PLAN_FACTS = """
+select type, data, exists (select from plan_facts where supersedes = $1) as superseded
+from plan_facts where plan = $1 order by stream, seq
+"""
 # The newest that may stand in one plan as readers: they inform, they are no steps.
 _MOST = 2000
 
@@ -125,17 +129,18 @@ class Store:
         )
         return [Confirmation(row["link"], row["entry"], row["depends_on"], row["by_sub"], row["at"]) for row in rows]
 
-    async def plan_facts(self, plan: str) -> list[Any]:
-        """What was said about *plan*, in the order of each stream."""
-        rows = await self._pool.fetch(
-            "select type, campaign, at, data from plan_facts where plan = $1 order by stream, seq", plan
+    async def campaign_of_plan(self, plan: str) -> str | None:
+        """The campaign of *plan*, None when it is not known."""
+        campaign: str | None = await self._pool.fetchval(
+            "select campaign from plan_facts where plan = $1 limit 1", plan
         )
-        return [{**dict(row), "data": json.loads(row["data"])} for row in rows]
+        return campaign
 
-    async def is_superseded(self, plan: str) -> bool:
-        """Whether a fresh plan was made because the world had moved past *plan*."""
-        found: bool = await self._pool.fetchval("select exists (select from plan_facts where supersedes = $1)", plan)
-        return found
+    async def plan_facts(self, plan: str) -> tuple[list[Any], bool]:
+        """What was said about *plan*, in the order of each stream; and whether a fresh one was made in its place."""
+        rows = await self._pool.fetch(_PLAN_FACTS, plan)
+        facts = [{"type": row["type"], "data": json.loads(row["data"])} for row in rows]
+        return facts, any(row["superseded"] for row in rows)
 
     async def plans_under_way(self, entries: Sequence[str]) -> list[str]:
         """Approved plans with one of *entries* among their targets whose reversal has not ended."""

@@ -26,6 +26,10 @@ class Waiting:
             if not self._waiting[plan]:
                 del self._waiting[plan]
 
+    def is_waited_for(self, plan: str) -> bool:
+        """Whether anybody in this process waits for *plan*."""
+        return plan in self._waiting
+
     def ended(self, plan: str) -> None:
         """Wakes everybody who waits for *plan*."""
         for event in self._waiting.get(plan, ()):
