@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
-
-from mcp.shared.uri_template import UriTemplate
 
 from takeback.extension import Declared
 from takeback.messages.campaign import Serialize
 from takeback.messages.entry import Unresolved
-from takeback.resource_names import plain
+from takeback.resource_names import parsed, plain
 
 LONGEST: Final = 1500
 """Characters of a resource that the journal can index and that a server may have to read back."""
@@ -81,24 +78,19 @@ def _expanded(
 ) -> str | None:
     if template is None:
         return None
-    parsed = _parsed(template)
+    read = parsed(template)
     values: dict[str, str] = {}
-    for variable in parsed.variable_names:
+    for variable in read.variable_names:
         text = plain(arguments.get(variable))
         if not text:
             unresolved.append(Unresolved(field=name, reason=f"the argument {variable} has no plain value"))
             return None
         values[variable] = text
-    expanded = parsed.expand(values)
+    expanded = read.expand(values)
     if len(expanded) > LONGEST:
         unresolved.append(Unresolved(field=name, reason=f"the resource is longer than {LONGEST} characters"))
         return None
     return expanded
-
-
-@lru_cache(maxsize=4096)
-def _parsed(template: str) -> UriTemplate:
-    return UriTemplate.parse(template)
 
 
 _NOTHING: Final = Resources()

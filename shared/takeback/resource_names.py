@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from mcp.shared.uri_template import UriTemplate
@@ -10,14 +11,20 @@ from mcp.shared.uri_template import UriTemplate
 
 def expand(template: str, values: Mapping[str, Any]) -> str | None:
     """The resource that *template* names for these arguments; None where one of its variables has no plain value."""
-    parsed = UriTemplate.parse(template)
+    read = parsed(template)
     variables: dict[str, str] = {}
-    for name in parsed.variable_names:
+    for name in read.variable_names:
         text = plain(values.get(name))
         if not text:
             return None
         variables[name] = text
-    return parsed.expand(variables)
+    return read.expand(variables)
+
+
+@lru_cache(maxsize=4096)
+def parsed(template: str) -> UriTemplate:
+    """The template, read once: reading takes longer than all that is done with it. Raises `InvalidUriTemplate`."""
+    return UriTemplate.parse(template)
 
 
 def plain(value: Any) -> str | None:

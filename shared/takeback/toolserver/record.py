@@ -10,12 +10,11 @@ from typing import Any, TypeAlias
 
 from asyncpg import Connection
 from asyncpg.pool import PoolConnectionProxy
-from mcp.shared.uri_template import UriTemplate
 from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import to_jsonable_python
 
 from takeback import json
-from takeback.resource_names import expand
+from takeback.resource_names import expand, parsed
 from takeback.toolserver.binding import Bound
 
 Tx: TypeAlias = "Connection[Any] | PoolConnectionProxy[Any]"
@@ -53,7 +52,7 @@ class Record:
     def __init__(self, resource: str, *, version: str | None = None) -> None:
         self.template = _VARIABLE.sub(lambda found: "{" + to_snake(found[1]) + "}", resource)
         self.wire_template = _VARIABLE.sub(lambda found: "{" + to_camel(to_snake(found[1])) + "}", resource)
-        self.variables = UriTemplate.parse(self.template).variable_names
+        self.variables = parsed(self.template).variable_names
         self._version = version
         self._read: Bound | None = None
         self._restore: Bound | None = None
@@ -103,7 +102,7 @@ class Record:
 
     def match(self, resource: str) -> Ids | None:
         """The ids in *resource*, or None where it is another kind's."""
-        found = UriTemplate.parse(self.template).match(resource)
+        found = parsed(self.template).match(resource)
         return dict(found) if found is not None else None
 
     async def state(self, tx: Tx, ids: Ids, *, lock: bool = True) -> State:
