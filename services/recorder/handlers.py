@@ -18,6 +18,7 @@ from recorder.journal import JournalReader, JournalUnavailable
 from recorder.reversing.observing import Observer
 from takeback import bus, json
 from takeback.errors import Problem, unavailable
+from takeback.ids import new_id
 from takeback.messages.rpc import (
     AppendRequest,
     HeadsRequest,
@@ -48,6 +49,7 @@ class BusDoor:
         self._observer = observer
         self._facts = facts
         self._wake = wake
+        self._me = new_id("rec").encode()
         self._subscriptions: list[Subscription] = []
         self._running: set[asyncio.Task[None]] = set()
 
@@ -78,7 +80,7 @@ class BusDoor:
     async def announce(self) -> None:
         """Tell the other recorders that there may be a reversal to take; where the bus is away their sweep finds it."""
         try:
-            await self._client.publish(WAKE, b"")
+            await self._client.publish(WAKE, self._me)
         except NatsError as error:
             log.info("other recorders find the reversal at their next sweep", error=str(error))
 
@@ -119,8 +121,9 @@ class BusDoor:
         """``rpc.recorder.refused``"""
         return await self._facts.refused(validate(request, RefusedRequest))
 
-    async def _woken(self, _: Msg) -> None:
-        self._wake()
+    async def _woken(self, message: Msg) -> None:
+        if message.data != self._me:
+            self._wake()
 
     def _received(self, answer: Answer) -> Callable[[Msg], Awaitable[None]]:
         async def received(message: Msg) -> None:
