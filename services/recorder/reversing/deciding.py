@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,8 +11,10 @@ import asyncpg
 from recorder.campaigns import Campaigns
 from recorder.journal import Journal, JournalReader, NewRecord, Record, Refused, StoredEntry, Unit
 from recorder.reversing.observing import Observer
+from recorder.reversing.queue import ReversalQueue
 from recorder.reversing.remaps import current_names
-from recorder.reversing.reversal import decided_of
+from recorder.reversing.reversal import Reversal, decided_of
+from recorder.reversing.runner import Runner
 from recorder.reversing.work import Decided, effects_of, resources_of
 from takeback import json
 from takeback.auth import Caller
@@ -21,9 +23,6 @@ from takeback.errors import Problem, human_required, invalid, not_found
 from takeback.messages.entry import Entry
 from takeback.messages.plan import Plan, PlanDecision, Step
 
-_QUEUE: Final = """
-insert into reversals (id, campaign, status, decision) values ($1, $2, $3, $4) on conflict (id) do nothing
-"""
 _MAY_STAND: Final = frozenset({"committed", "reverting", "reverted"})
 """An entry in any other status was something else when the plan was made."""
 
@@ -37,7 +36,7 @@ class Recorded:
 
 
 class Deciding:
-    """Appends ``plan.decided``. *wake* tells the runners that there is a reversal to take."""
+    """Appends ``plan.decided``, and has *runner* run what was approved."""
 
     def __init__(
         self,
@@ -46,14 +45,16 @@ class Deciding:
         reader: JournalReader,
         campaigns: Campaigns,
         observer: Observer,
-        wake: Callable[[], None],
+        queue: ReversalQueue,
+        runner: Runner,
     ) -> None:
         self._pool = pool
         self._journal = journal
         self._reader = reader
         self._campaigns = campaigns
         self._observer = observer
-        self._wake = wake
+        self._queue = queue
+        self._runner = runner
 
     async def decide(
         self,
@@ -96,13 +97,14 @@ class Deciding:
         if decision.decision == "approve":
             entries = await self._current(decided, campaign, stored, entries)
             resources = resources_of(plan, entries, decided.leave_out)
-        return await self._append(record_id, campaign, by, body, authorities, resources, request)
+        return await self._append(record_id, campaign, by, decided, body, authorities, resources, request)
 
     async def _append(
         self,
         record_id: str,
         campaign: str,
         by: Caller,
+        decided: Decided,
         body: dict[str, Any],
         authorities: Mapping[str, str],
         resources: Sequence[str],
@@ -124,7 +126,8 @@ class Deciding:
             ],
             once=record_id,
         )
-        status = "queued" if body["decision"] == "approve" else "completed"
+        approved = body["decision"] == "approve"
+        reversal: Reversal | None = None
         try:
             async with self._journal.transaction() as tx:
                 appended = await tx.append(unit)
@@ -136,8 +139,10 @@ class Deciding:
                     "resources": list(resources),
                     "seq": seq,
                 }
-                if await tx.execute(_QUEUE, body["plan"], campaign, status, json.dumps(row).decode()) != "INSERT 0 1":
+                if not await self._queue.put(tx, body["plan"], campaign, "queued" if approved else "completed", row):
                     raise _Overtaken
+                if approved and self._runner.has_room:
+                    reversal = await self._queue.take_at_once(tx, campaign, decided, row)
         except _Overtaken:
             known = await self._decided_before(body["plan"], by, body)
             assert known is not None
@@ -147,8 +152,10 @@ class Deciding:
             if known is None:
                 raise
             return known
-        if status == "queued":
-            self._wake()
+        if reversal is not None:
+            self._runner.begin(reversal)
+        elif approved:
+            self._runner.wake()
         return Recorded(campaign, seq)
 
     async def _proposed(self, campaign: str, plan_id: str) -> Record:

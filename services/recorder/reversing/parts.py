@@ -59,5 +59,5 @@ def build(
     settling = Settling(pool, reader, serial, dispatch, sweep_seconds)
     queue = ReversalQueue(pool, reader, new_id("rec"), max(3 * sweep_seconds, 1.0))
     runner = Runner(queue, stepping, settling, journal, signer, announce, sweep_seconds)
-    deciding = Deciding(pool, journal, reader, campaigns, observer, runner.wake)
+    deciding = Deciding(pool, journal, reader, campaigns, observer, queue, runner)
     return Reversing(runner, settling, deciding, observer)

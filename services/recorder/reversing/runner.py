@@ -1,14 +1,14 @@
 """Runs reversals: takes what is due, steps through it in the plan's order, writes the Reversal Record (G9, G10).
 
-Nobody polls: a decision wakes the runner of its own process, a word on the bus those of the others, and the sweep finds what a
-crash left behind.
+Nobody polls: a decision takes its reversal in its own commit where it can and wakes the runner of its process where it cannot,
+a word on the bus wakes those of the others, and the sweep finds what a crash left behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import asyncpg
@@ -79,6 +79,23 @@ class Runner:
         """Look into the queue now."""
         self._due.set()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a reversal that is taken now would begin at once."""
+        return self._loop is not None and not self._stopping and not self._slots.locked()
+
+    def begin(self, reversal: Reversal) -> None:
+        """Run a reversal that was taken with its decision; where the room went meanwhile, as soon as there is some."""
+        self._keep(asyncio.create_task(self._run_in_turn(reversal), name=f"reversal {reversal.id}"))
+
+    async def _run_in_turn(self, reversal: Reversal) -> None:
+        async with self._leased(reversal.id):
+            await self._slots.acquire()
+        try:
+            await self._run(reversal)
+        finally:
+            self._slots.release()
+
     async def _take_what_is_due(self) -> None:
         swept = -self._sweep_seconds
         clock = asyncio.get_running_loop().time
@@ -124,24 +141,22 @@ class Runner:
 
     async def _run(self, reversal: Reversal) -> None:
         structlog.contextvars.bind_contextvars(campaign=reversal.campaign, plan=reversal.id)
-        lease = asyncio.create_task(self._keep_lease(reversal.id))
         try:
-            for step in reversal.decided.plan.steps:
-                if step.entry in reversal.done:
-                    await self._stepping.remember(reversal, reversal.done[step.entry])
-                    continue
-                if self._stopping:
-                    await self._queue.give_back(reversal.id)
-                    await self._announce()
-                    return
-                receipt = await self._stepping.take(reversal, step)
-                reversal.done[step.entry] = receipt
-                log.info("step", entry=step.entry, outcome=receipt.outcome, detail=receipt.detail)
-            await self._complete(reversal)
+            async with self._leased(reversal.id):
+                for step in reversal.decided.plan.steps:
+                    if step.entry in reversal.done:
+                        await self._stepping.remember(reversal, reversal.done[step.entry])
+                        continue
+                    if self._stopping:
+                        await self._queue.give_back(reversal.id)
+                        await self._announce()
+                        return
+                    receipt = await self._stepping.take(reversal, step)
+                    reversal.done[step.entry] = receipt
+                    log.info("step", entry=step.entry, outcome=receipt.outcome, detail=receipt.detail)
+                await self._complete(reversal)
         except JournalUnavailable as error:
             log.warning("the journal is away in the middle of a reversal; it is taken up again", error=str(error))
-        finally:
-            lease.cancel()
         self.wake()
         await self._announce()
 
@@ -168,6 +183,14 @@ class Runner:
         except Refused as refused:
             if refused.reason != "duplicate-record":
                 raise
+
+    @contextlib.asynccontextmanager
+    async def _leased(self, reversal: str) -> AsyncIterator[None]:
+        lease = asyncio.create_task(self._keep_lease(reversal))
+        try:
+            yield
+        finally:
+            lease.cancel()
 
     async def _keep_lease(self, reversal: str) -> None:
         while True:

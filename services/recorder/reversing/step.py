@@ -330,6 +330,8 @@ class Stepping:
 
     async def remember(self, reversal: Reversal, receipt: Receipt) -> None:
         """At which versions the step left its records: what later steps on them have to expect (S11)."""
+        if receipt.entry == reversal.decided.plan.steps[-1].entry:
+            return  # nobody comes after it
         if receipt.outcome in ("reverted", "already_reverted") and receipt.reversal is not None:
             stored = await self._reader.entry(receipt.reversal)
             left = reversal.left_now if receipt.outcome == "reverted" else reversal.left_before
