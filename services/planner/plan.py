@@ -34,8 +34,7 @@ class World:
     now: datetime
     observations: Observations = field(default_factory=dict)
     related: Sequence[Fact] = ()
-    active_agents: Sequence[str] = ()
-    memories: Mapping[str, Memory] = field(default_factory=dict)
+    active_agents: Mapping[str, Memory] = field(default_factory=dict)
 
 
 def steps_of(closure: Closure, now: datetime) -> list[Fact]:
@@ -65,7 +64,7 @@ def assemble(plan: str, campaign: str, closure: Closure, world: World) -> Plan:
         not_reversible=not_reversible,
         unresolved=unresolved,
         read_since=readers,
-        read_since_incomplete=blind_spots(world.active_agents, world.memories),
+        read_since_incomplete=blind_spots(world.active_agents),
         side_effects=_side_effects(steps),
         suggestions=[*_remedies(closure, not_reversible), *_corrections(readers, world.related)],
     )

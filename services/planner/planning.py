@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -108,9 +109,9 @@ class Planning:
         """The plan that takes *targets* back as the world is now; nothing is appended."""
         reached = await self._closure(campaign, list(targets), now)
         steps = [fact for fact in steps_of(reached, now.at) if fact.entry.status != "reverted"]
-        observed = await self._observe(campaign, steps)
-        world = await self._world(campaign, reached, now, observed)
-        return Draft(assemble(plan, campaign, reached, world), observed)
+        observed, world = await asyncio.gather(self._observe(campaign, steps), self._world(campaign, reached, now))
+        seen = {(item["server"], item["resource"]): _observed(item) for item in observed}
+        return Draft(assemble(plan, campaign, reached, replace(world, observations=seen)), observed)
 
     async def append(
         self, draft: Draft, caller: Caller, *, request: str | None = None, supersedes: str | None = None
@@ -235,17 +236,16 @@ class Planning:
             told += [{**item, "entry": entry, "server": server} for entry in entries]
         return told
 
-    async def _world(self, campaign: str, reached: Closure, now: Now, observed: Sequence[dict[str, Any]]) -> World:
+    async def _world(self, campaign: str, reached: Closure, now: Now) -> World:
+        """What a plan is made against beside the records themselves."""
         live = [fact for fact in reached.members if fact.entry.status != "reverted"]
         since = min((fact.at for fact in live), default=now.at)
         resources = sorted({resource for fact in reached.members for resource in fact.changed})
         values = sorted({value for fact in live for value in fact.matchable.results})
         return World(
             now=now.at,
-            observations={(item["server"], item["resource"]): _observed(item) for item in observed},
             related=await self.store.related(campaign, resources, values, since),
-            active_agents=await self.store.active_agents(campaign, since) if live else [],
-            memories=await self.store.memories(campaign),
+            active_agents=await self.store.active_agents(campaign, since) if live else {},
         )
 
 

@@ -25,12 +25,16 @@ Connection = Any
 
 # An asked call has no place among what happened until it was forwarded.
 _PUT_ENTRY = """
-insert into entries (entry, campaign, run, seq, at, interaction, kind, status, agent, data)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-on conflict (entry) do update set
-    seq = case when entries.status = 'awaiting_approval' then excluded.seq else entries.seq end,
-    at = case when entries.status = 'awaiting_approval' then excluded.at else entries.at end,
-    kind = excluded.kind, status = excluded.status, agent = excluded.agent, data = excluded.data
+with entry as (
+    insert into entries (entry, campaign, run, seq, at, interaction, kind, status, agent, data)
+    values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+    on conflict (entry) do update set
+        seq = case when entries.status = 'awaiting_approval' then excluded.seq else entries.seq end,
+        at = case when entries.status = 'awaiting_approval' then excluded.at else entries.at end,
+        kind = excluded.kind, status = excluded.status, agent = excluded.agent, data = excluded.data),
+resources as (
+    insert into entry_resources (campaign, resource, entry) select $2, unnest($11::text[]), $1 on conflict do nothing)
+insert into entry_values (campaign, hash, entry) select $2, unnest($12::text[]), $1 on conflict do nothing
 """
 _PUT_MEMBER = """
 insert into members (campaign, sub, role) values ($1, $2, $3)
@@ -120,16 +124,8 @@ async def _put_entry(connection: Connection, event: Event, data: EntryData) -> N
     await connection.execute(
         _PUT_ENTRY,
         entry.id, entry.campaign, entry.run, data.seq, event.time, entry.interaction, entry.kind, entry.status, entry.agent,
-        json.dumps(known).decode(),
+        json.dumps(known).decode(), _resources(entry, data), data.matchable.arguments,
     )  # fmt: skip
-    await connection.executemany(
-        "insert into entry_resources (campaign, resource, entry) values ($1, $2, $3) on conflict do nothing",
-        [(entry.campaign, resource, entry.id) for resource in _resources(entry, data)],
-    )
-    await connection.executemany(
-        "insert into entry_values (campaign, hash, entry) values ($1, $2, $3) on conflict do nothing",
-        [(entry.campaign, value, entry.id) for value in data.matchable.arguments],
-    )
 
 
 def _resources(entry: Entry, data: EntryData) -> list[str]:

@@ -45,14 +45,13 @@ def read_since(members: Sequence[Fact], others: Iterable[Fact]) -> list[ReadSinc
     return found
 
 
-def blind_spots(active: Iterable[str], memories: Mapping[str, Memory]) -> list[ReadSinceIncomplete]:
+def blind_spots(active: Mapping[str, Memory]) -> list[ReadSinceIncomplete]:
     """The agents that were *active* since, and whose memory does not, or may not, pass through the recorder."""
-    found = []
-    for agent in sorted(set(active)):
-        memory = memories.get(agent, "unknown")
-        if memory != "yes":
-            found.append(ReadSinceIncomplete(agent=agent, through_recorder=memory))
-    return found
+    return [
+        ReadSinceIncomplete(agent=agent, through_recorder=memory)
+        for agent, memory in sorted(active.items())
+        if memory != "yes"
+    ]
 
 
 def _before(member: Fact, other: Fact) -> bool:

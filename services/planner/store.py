@@ -29,6 +29,10 @@ _WITHIN = f"""
 {_FACT} where e.campaign = $1 and e.run = $2
     and e.seq >= (select seq from entries where run = $2 order by seq offset $3 limit 1) order by e.seq limit $4
 """  # noqa: S608
+_ACTIVE = """
+select distinct e.agent, coalesce(a.memory, 'unknown') as memory
+from entries e left join agents a on a.campaign = e.campaign and a.name = e.agent where e.campaign = $1 and e.at >= $2
+"""
 _PLAN_FACTS = """
 select type, data, exists (select from plan_facts where supersedes = $1) as superseded
 from plan_facts where plan = $1 order by stream, seq
@@ -109,17 +113,13 @@ class Store:
         """Entries of *campaign* from *since* on that touched one of *resources* or carried one of *values* as an argument."""
         return _facts(await self._pool.fetch(_RELATED, campaign, list(resources), list(values), since, _MOST))
 
-    async def active_agents(self, campaign: str, since: datetime) -> list[str]:
-        """The agents that did something in *campaign* at *since* or later."""
-        rows = await self._pool.fetch(
-            "select distinct agent from entries where campaign = $1 and at >= $2 order by agent", campaign, since
-        )
-        return [row["agent"] for row in rows]
+    async def active_agents(self, campaign: str, since: datetime) -> dict[str, Memory]:
+        """The agents that did something in *campaign* at *since* or later; whether their memory passes through the recorder.
 
-    async def memories(self, campaign: str) -> dict[str, Memory]:
-        """Whether each agent's memory passes through the recorder, as the campaign says."""
-        rows = await self._pool.fetch("select name, memory from agents where campaign = $1", campaign)
-        return {row["name"]: row["memory"] for row in rows}
+        As the campaign says; "unknown" where it says nothing of them.
+        """
+        rows = await self._pool.fetch(_ACTIVE, campaign, since)
+        return {row["agent"]: row["memory"] for row in rows}
 
     async def confirmations(self, entries: Iterable[str]) -> list[Confirmation]:
         """What people confirmed about links of *entries*."""

@@ -192,9 +192,7 @@ def test_an_entry_of_another_run_is_a_step_only_as_a_target() -> None:
 def test_agents_with_a_memory_elsewhere_are_blind_spots() -> None:
     """G4: yes, no, and unknown unless somebody said."""
     one = fact(1, resource=DEAL)
-    plan = planned(
-        [one], [one.id], active_agents=["seller", "scout", "crm-bot"], memories={"crm-bot": "yes", "scout": "no"}
-    )
+    plan = planned([one], [one.id], active_agents={"seller": "unknown", "scout": "no", "crm-bot": "yes"})
     assert [(item.agent, item.through_recorder) for item in plan.read_since_incomplete] == [
         ("scout", "no"),
         ("seller", "unknown"),
