@@ -11,7 +11,7 @@ import asyncpg
 
 from recorder.journal.appending import call_append, written_before
 from recorder.journal.encoding import encode
-from recorder.journal.session import Session, end_session
+from recorder.journal.session import SESSION, Session, end_session
 from recorder.journal.unavailable import JournalUnavailable
 from recorder.journal.unit import Appended, Refused, Unit
 from recorder.journal.writer import REREAD_SECONDS, GroupWriter, session_ended, unavailable
@@ -154,9 +154,7 @@ class Transaction:
     async def begin(self) -> None:
         """Open it, and note who the connection is to the server, for the proof after a lost commit."""
         with _translated():
-            row = await self.connection.fetchrow(
-                "select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()"
-            )
+            row = await self.connection.fetchrow(SESSION)
             self._transaction = self.connection.transaction()
             await self._transaction.start()
         self.session = Session(self.connection, row["pid"], row["backend_start"])

@@ -12,6 +12,8 @@ from recorder.journal.unavailable import JournalUnavailable
 from takeback.database import driver_url, session_settings
 
 SCHEMA = "recorder"
+SESSION = "select pid, backend_start from pg_stat_get_activity(pg_backend_pid())"
+"""Who a session is to the server; what stands under `pg_stat_activity`, whose joins cost more than all the rest of it."""
 
 # PostgreSQL planned scans of `entries` on conclusions as soon as it had statistics of a small table.
 _PLANNER = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off"}
@@ -35,9 +37,7 @@ async def connect_session(url: str) -> Session:
     settings = {**session_settings(SCHEMA), **_PLANNER, "plan_cache_mode": "force_generic_plan"}
     try:
         connection = await asyncpg.connect(driver_url(url), server_settings=settings, timeout=5)
-        row = await connection.fetchrow(
-            "select pid, backend_start from pg_stat_activity where pid = pg_backend_pid()", timeout=5
-        )
+        row = await connection.fetchrow(SESSION, timeout=5)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
         raise JournalUnavailable(
             f"The journal cannot be reached: {error}. Nothing was written.", written=False
