@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
@@ -62,8 +63,7 @@ class Token:
 class PostgresStore:
     """The tables of the SDK in the application's database, reached through the application's own asyncpg *pool*.
 
-    They stand beside the application's tables, so that an effect, its token and its answer commit together. The pool's
-    connections must be reset when they are released, as asyncpg does by itself: that gives up the locks.
+    They stand beside the application's tables, so that an effect, its token and its answer commit together.
     """
 
     def __init__(self, pool: asyncpg.Pool[Any]) -> None:
@@ -83,14 +83,8 @@ class PostgresStore:
         A concurrent write by anybody else (a person in the application itself) makes it start over, so *work* must
         have no effect beside the database; with *once* it raises `asyncpg.SerializationError` instead.
         """
-        async with self._pool.acquire() as connection:
-            if locks:
-                # Before the transaction begins, so that its snapshot shows what the last holder did; the pool's
-                # reset gives them up.
-                await connection.execute(
-                    "select pg_advisory_lock(hashtextextended(r, 0)) from (select unnest($1::text[]) r order by 1) s",
-                    list(locks),
-                )
+        # Locked before the transaction begins, so that its snapshot shows what the last holder did.
+        async with self._pool.acquire() as connection, _locked(connection, locks):
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
                     async with connection.transaction(isolation="repeatable_read"):
@@ -99,6 +93,11 @@ class PostgresStore:
                     if once or attempt == _ATTEMPTS:
                         raise
         raise AssertionError("unreachable")
+
+    async def read(self, look: Callable[[Tx], Awaitable[_T]]) -> _T:
+        """What *look* reads, without a transaction: one statement, which locks nothing."""
+        async with self._pool.acquire() as connection:
+            return await look(connection)
 
     # --- answers ---
 
@@ -162,11 +161,10 @@ class PostgresStore:
         )
         return token, undo_by
 
-    async def token(self, tx: Tx, token: str) -> Token | None:
-        """The token, locked until the transaction ends."""
-        row = await tx.fetchrow(
-            "select *, undo_by <= clock_timestamp() as closed from takeback_tokens where token = $1 for update", token
-        )
+    async def token(self, tx: Tx, token: str, *, lock: bool = True) -> Token | None:
+        """The token; with *lock* nobody changes it before the transaction ends."""
+        found = "select *, undo_by <= clock_timestamp() as closed from takeback_tokens where token = $1"
+        row = await tx.fetchrow(f"{found} for update" if lock else found, token)
         if row is None:
             return None
         body = json.loads(row["body"])
@@ -183,3 +181,23 @@ class PostgresStore:
                 key if used else None,
             )
             used = not used
+
+
+@asynccontextmanager
+async def _locked(connection: Tx, locks: Sequence[str]) -> AsyncIterator[None]:
+    """Holds the session's locks on *locks* for the block; a session that cannot give them up is ended."""
+    if not locks:
+        yield
+        return
+    try:
+        await connection.execute(
+            "select pg_advisory_lock(hashtextextended(r, 0)) from (select unnest($1::text[]) r order by 1) s",
+            list(locks),
+        )
+        yield
+    finally:
+        try:
+            await connection.execute("select pg_advisory_unlock_all()")
+        except BaseException:
+            connection.terminate()
+            raise

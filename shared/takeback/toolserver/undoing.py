@@ -28,7 +28,7 @@ async def undo(store: PostgresStore, operations: Mapping[str, Operation], reques
     external system was asked under this key and nobody can say what came of it.
     """
     work = _Undoing(store, operations, request)
-    external, locks = await store.transact(work.look)
+    external, locks = await store.read(work.look)
     return await (work.externally(locks) if external else work.at_once(locks))
 
 
@@ -43,7 +43,7 @@ class _Undoing:
     async def look(self, tx: Tx) -> tuple[bool, list[str]]:
         """Whether the call was external, and what to lock: its records, and the token itself."""
         name = self._request.compensation_token
-        token = await self._store.token(tx, name)
+        token = await self._store.token(tx, name, lock=False)
         if token is None or token.operation not in self._operations:
             return False, []
         resources = [record.resource_of(was["ids"]) for record, was in self._records(token)]
