@@ -39,10 +39,10 @@ _LOST = (nats.errors.Error, nats.js.errors.Error, asyncpg.PostgresError, asyncpg
 
 async def announce(connection: feed.Transaction, campaign: str, event: Event) -> bool:
     """Tells *event* to everybody in *campaign* once the transaction commits; False when that was done before."""
-    new = await connection.fetchval(_ANNOUNCE, *feed.placed(campaign, event))
-    if new:
-        await telling.tell(connection, campaign, event)
-    return bool(new)
+    wanted = feed.wanted_by(await connection.fetch(_ANNOUNCE, *feed.placed(campaign, event)))
+    if wanted is not None:
+        await telling.tell(connection, campaign, event, wanted)
+    return wanted is not None
 
 
 class Announcer:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -14,10 +15,11 @@ from takeback.subjects import TYPE_PREFIX
 
 
 def appending(new: str) -> str:
-    """The statement that feeds an event where the statement *new* gives a row, and answers whether it did.
+    """The statement that feeds an event where the statement *new* gives a row, and answers who else wants it.
 
-    $1 to $4 are the campaign, and the event's id, short type and document. The campaign's row in `feed_heads` stays locked
-    until the transaction ends, so numbers become visible in order.
+    No row where it was not fed, else one for each of the campaign's webhooks and chats that wants the event's type, and one
+    without a name where none does. $1 to $4 are the campaign, and the event's id, short type and document. The campaign's
+    row in `feed_heads` stays locked until the transaction ends, so numbers become visible in order.
     """
     return f"""
 with new as ({new}),
@@ -28,7 +30,8 @@ head as (
     returning seq
 ),
 appended as (insert into feed (campaign, seq, id, type, event) select $1, seq, $2, $3, $4 from head)
-select exists (select from new)
+select name, channel from new left join webhooks
+    on campaign = $1 and disabled is null and types && array[$3, '*'] order by name
 """  # noqa: S608  statements of ours
 
 
@@ -44,6 +47,8 @@ PAGE = 200
 
 Transaction: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 """A connection inside a transaction; what runs in it commits nothing."""
+Wanted: TypeAlias = list[tuple[str, Literal["webhook", "chat"]]]
+"""The campaign's webhooks and chats that want an event, by name, with the channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +117,19 @@ async def append(connection: Transaction, campaign: str, event: Event) -> None:
     await connection.execute(_APPEND, *placed(campaign, event))
 
 
-async def append_record(connection: Transaction, campaign: str, event: Event) -> bool:
-    """The same for an event of the journal whose record is new to the feed; whether it is.
+async def append_record(connection: Transaction, campaign: str, event: Event) -> Wanted | None:
+    """The same for an event of the journal whose record is new to the feed, and who else wants it; None where it is not.
 
     A replay of the journal is not, a restored journal's record is.
     """
     data = event.data
-    return bool(await connection.fetchval(_PASS, *placed(campaign, event), data["stream"], event.time, data["seq"]))
+    rows = await connection.fetch(_PASS, *placed(campaign, event), data["stream"], event.time, data["seq"])
+    return wanted_by(rows)
+
+
+def wanted_by(rows: Sequence[asyncpg.Record]) -> Wanted | None:
+    """What a statement of `appending` answered."""
+    return [(row["name"], row["channel"]) for row in rows if row["name"] is not None] if rows else None
 
 
 def placed(campaign: str, event: Event) -> tuple[str, str, str, bytes]:

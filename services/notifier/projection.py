@@ -65,14 +65,14 @@ async def apply(connection: Transaction, event: Event) -> None:
     changed = await agenda.role_change(connection, short_type, event)
     told = await _project(connection, short_type, event)
     campaign = campaign_of(event)
-    is_new = await feed.append_record(connection, campaign, event)
-    if is_new:
-        await telling.tell(connection, campaign, event)
+    wanted = await feed.append_record(connection, campaign, event)
+    if wanted is not None:
+        await telling.tell(connection, campaign, event, wanted)
         if changed is not None:
             await agenda.note(connection, changed)
     # After the feed: its counter puts the campaign's transactions in order, and windows of one are changed by several.
     await agenda.project(connection, short_type, event)
-    if told and not is_new and not is_remembered(event.time, await connection.fetchval("select clock_timestamp()")):
+    if told and wanted is None and not is_remembered(event.time, await connection.fetchval("select clock_timestamp()")):
         told = []
     for announcement in told:
         if await announcements.announce(connection, campaign, announcement):

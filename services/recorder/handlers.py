@@ -87,11 +87,11 @@ class BusDoor:
     async def heads(self, request: Any) -> dict[str, Any]:
         """``rpc.recorder.heads``"""
         wanted = validate(request, HeadsRequest)
-        heads = await self._reader.heads(wanted.campaign, wanted.moved_since)
+        heads, now = await self._reader.heads(wanted.campaign, wanted.moved_since)
         unsettled = await self._reader.unsettled(wanted.campaign)
         return {
             "streams": [{"stream": head.stream, "seq": head.seq, "hash": head.hash} for head in heads],
-            "now": await self._reader.now(),
+            "now": now,
             "unsettled": [{"entry": stored.public} for stored in unsettled],
         }
 

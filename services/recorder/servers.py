@@ -58,11 +58,10 @@ class _Registered:
     operations: dict[tuple[str, str], PinnedOperation]
 
 
-_VERSION: Final = """
-select s.seq, exists (select from records r where r.stream = s.stream and r.seq > $2 and r.type = 'server.changed') as changed
-from streams s where s.stream = $1
-"""
-"""How far a campaign's own stream is, and whether a server was registered in it after number $2."""
+_VERSION: Final = "select seq from streams where stream = $1"
+"""How far a campaign's own stream is."""
+_CHANGED: Final = "select exists (select from records where stream = $1 and seq > $2 and type = 'server.changed')"
+"""Whether a server was registered after that version of it."""
 
 
 class Servers:
@@ -296,15 +295,17 @@ class Servers:
         if kept is not None:
             if version == kept.version:
                 return kept
-            row = await self._pool.fetchrow(_VERSION, campaign, kept.version)
-            if row is not None and row["seq"] >= kept.version and not row["changed"]:
-                kept = self._registered[campaign] = replace(kept, version=row["seq"])
+            seq = await self._pool.fetchval(_VERSION, campaign)
+            if seq == kept.version:
+                return kept
+            if seq and seq > kept.version and not await self._pool.fetchval(_CHANGED, campaign, kept.version):
+                kept = self._registered[campaign] = replace(kept, version=seq)
                 return kept
         async with (
             self._pool.acquire() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            seq = await connection.fetchval("select seq from streams where stream = $1", campaign)
+            seq = await connection.fetchval(_VERSION, campaign)
             servers = await connection.fetch("select * from servers where campaign = $1", campaign)
             rows = await connection.fetch(
                 "select o.*, exists (select from exercised e where e.campaign = o.campaign and e.server = o.server"

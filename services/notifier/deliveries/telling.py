@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from notifier import outgoing
-from notifier.deliveries import ledger, targets, ways
-from notifier.feed import Transaction
+from notifier.deliveries import ledger, ways
+from notifier.feed import Transaction, Wanted
 from takeback.messages.events import ApprovalRequested, Event, ReversalCompleted
 from takeback.subjects import TYPE_PREFIX
 
 
-async def tell(connection: Transaction, campaign: str, event: Event) -> None:
-    """Has everybody told of *event* who is to be, once the transaction commits."""
+async def tell(connection: Transaction, campaign: str, event: Event, wanted: Wanted) -> None:
+    """Has everybody told of *event* who is to be, once the transaction commits; *wanted*: by which webhooks and chats."""
     type_ = event.type.removeprefix(TYPE_PREFIX)
-    for name, channel in await targets.subscribed(connection, campaign, type_):
+    for name, channel in wanted:
         if channel == "webhook":
             await ledger.put(connection, channel, campaign, name, type_, event.id, event.wire())
         elif ways.told_by_event(type_):

@@ -16,6 +16,12 @@ _ENTRIES = (
     "select id, run, campaign, status, serial_key, write, kind, reverts, label, view_seq, view, lease_until, created_at, "
     "concluded_at from entries "
 )
+_HEADS = """
+select clock_timestamp() as now, s.* from (select) as once left join (
+    select stream, campaign, kind, published_seq, published_hash from streams
+    where campaign = $1 and published_seq > 0 and ($2::timestamptz is null or published_at >= $2)
+) as s on true order by s.stream
+"""
 UNSETTLED = ("awaiting_approval", "pending", "in_doubt", "reverting", "unverified")
 
 COMMIT_ORDER_MARGIN = timedelta(seconds=30)
@@ -109,16 +115,14 @@ class JournalReader:
         now: datetime = await self._pool.fetchval("select clock_timestamp()")
         return now
 
-    async def heads(self, campaign: str, moved_since: datetime | None = None) -> list[Head]:
-        """The published heads of a campaign's streams, those that moved since *moved_since* or a little before."""
+    async def heads(self, campaign: str, moved_since: datetime | None = None) -> tuple[list[Head], datetime]:
+        """The published heads of a campaign's streams, and the database's time then.
+
+        Those that moved since *moved_since* or a little before.
+        """
         since = None if moved_since is None else moved_since - COMMIT_ORDER_MARGIN
-        rows = await self._pool.fetch(
-            "select stream, campaign, kind, published_seq, published_hash from streams "
-            "where campaign = $1 and published_seq > 0 and ($2::timestamptz is null or published_at >= $2) order by stream",
-            campaign,
-            since,
-        )
-        return [_head(row) for row in rows]
+        rows = await self._pool.fetch(_HEADS, campaign, since)
+        return [_head(row) for row in rows if row["stream"] is not None], rows[0]["now"]
 
     async def streams(
         self, campaign: str | None = None, cursor: str | None = None, limit: int = 500
