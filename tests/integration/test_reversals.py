@@ -306,3 +306,37 @@ async def test_writes_to_the_plans_records_are_refused_while_the_reversal_runs(l
     await lab.record(plan)
     assert seen == ["office://doc/d1"]
     assert await lab.call("edit", doc_id="d1", title="again")
+
+
+async def test_a_plan_one_of_whose_records_is_held_waits_and_holds_none_of_them(lab: Lab) -> None:
+    """Design, And back: all of its records or none; it runs once they are free."""
+    entries = [await lab.call("edit", doc_id=f"d{n}", title="x") for n in (1, 2)]
+    plan = await lab.propose(*entries)
+    pool = lab.recorder.pool
+    await pool.execute("insert into holds values ($1, 'office://doc/d2', 'pln_other')", lab.campaign)
+    await lab.approve(plan)
+    assert await pool.fetchval("select status from reversals where id = $1", plan) == "queued"
+    assert not await pool.fetchval("select count(*) from holds where reversal = $1", plan)
+    await pool.execute("delete from holds")
+    lab.recorder.reversing.runner.wake()
+    assert set(outcomes(await lab.record(plan)).values()) == {"reverted"}
+
+
+async def test_an_approved_plan_is_taken_in_the_commit_of_its_decision(lab: Lab) -> None:
+    """G9: with its records held and under a lease, as if it had been taken from the queue."""
+    plan = await lab.propose(await lab.call("edit", doc_id="d1", title="x"))
+    taken: list[bool] = []
+
+    async def meanwhile() -> None:
+        lab.office.during = None
+        row = await lab.recorder.pool.fetchrow(
+            "select r.status, r.claimed_until > now() as leased, r.xmin = d.xmin as at_once from reversals r "
+            "join records d on d.stream = r.campaign and d.type = 'plan.decided' where r.id = $1",
+            plan,
+        )
+        taken.extend([row["status"] == "running", row["leased"], row["at_once"]])
+
+    lab.office.during = meanwhile
+    await lab.approve(plan)
+    await lab.record(plan)
+    assert taken == [True, True, True]
