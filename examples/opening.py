@@ -85,12 +85,7 @@ def pool(installation: Installation, schema: str) -> Any:
         min_size=0,
         max_size=6,
         server_settings={"search_path": schema, "timezone": "UTC", "application_name": f"example {schema}"},
-        reset=_as_it_is,
     )
-
-
-async def _as_it_is(_: object) -> None:
-    """What the pool asks of a session between two uses: nothing, for nobody here sets anything beyond a transaction."""
 
 
 async def _exists(owner: Caller, campaign: str) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
@@ -63,7 +62,8 @@ class Token:
 class PostgresStore:
     """The tables of the SDK in the application's database, reached through the application's own asyncpg *pool*.
 
-    They stand beside the application's tables, so that an effect, its token and its answer commit together.
+    They stand beside the application's tables, so that an effect, its token and its answer commit together. The pool's
+    connections must be reset when they are released, as asyncpg does by itself: that gives up the locks.
     """
 
     def __init__(self, pool: asyncpg.Pool[Any]) -> None:
@@ -83,8 +83,14 @@ class PostgresStore:
         A concurrent write by anybody else (a person in the application itself) makes it start over, so *work* must
         have no effect beside the database; with *once* it raises `asyncpg.SerializationError` instead.
         """
-        # Locked before the transaction begins, so that its snapshot shows what the last holder did.
-        async with self._pool.acquire() as connection, _locked(connection, locks):
+        async with self._pool.acquire() as connection:
+            if locks:
+                # Before the transaction begins, so that its snapshot shows what the last holder did; the pool's
+                # reset gives them up.
+                await connection.execute(
+                    "select pg_advisory_lock(hashtextextended(r, 0)) from (select unnest($1::text[]) r order by 1) s",
+                    list(locks),
+                )
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
                     async with connection.transaction(isolation="repeatable_read"):
@@ -181,23 +187,3 @@ class PostgresStore:
                 key if used else None,
             )
             used = not used
-
-
-@asynccontextmanager
-async def _locked(connection: Tx, locks: Sequence[str]) -> AsyncIterator[None]:
-    """Holds the session's locks on *locks* for the block; a session that cannot give them up is ended."""
-    if not locks:
-        yield
-        return
-    try:
-        await connection.execute(
-            "select pg_advisory_lock(hashtextextended(r, 0)) from (select unnest($1::text[]) r order by 1) s",
-            list(locks),
-        )
-        yield
-    finally:
-        try:
-            await connection.execute("select pg_advisory_unlock_all()")
-        except BaseException:
-            connection.terminate()
-            raise

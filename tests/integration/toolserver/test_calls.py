@@ -4,13 +4,11 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import asyncpg
 import pytest
 
 from takeback.extension import EXTENSION, UndoTemplate, read_definition, read_result
 from takeback.toolserver import ToolServer
 from takeback.toolserver.errors import UnknownTool
-from tests.crm_server import build
 from tests.integration.toolserver.conftest import DEAL, Crm
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -47,22 +45,6 @@ async def test_a_key_used_by_many_at_once_has_one_effect(crm: Crm) -> None:
     answers = await asyncio.gather(*(crm.call("charge", "e1", accountId=1, amount=30) for _ in range(8)))
     assert all(answer == answers[0] for answer in answers)
     assert await crm.value("select balance from accounts") == 70
-
-
-async def test_what_a_call_locked_is_free_after_it_though_the_pool_resets_nothing(
-    crm: Crm, empty_shared_database: str
-) -> None:
-    """J19: a call that failed gives up its locks too."""
-
-    async def nothing(_: object) -> None:
-        pass
-
-    async with asyncpg.create_pool(empty_shared_database, min_size=1, max_size=1, reset=nothing) as pool:
-        other = Crm(build(pool), pool)
-        await other.done("charge", "e1", accountId=1, amount=30)
-        assert (await other.call("charge", "e2", accountId=1, amount=1000))["isError"]
-        held = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
-        assert await pool.fetchval(held) == 0
 
 
 async def test_calls_on_one_record_at_once_each_see_what_the_other_left(crm: Crm) -> None:
