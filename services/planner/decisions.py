@@ -81,6 +81,8 @@ class Decisions:
     async def wait(self, plan: Plan, seconds: float) -> PlanState:
         """The state of *plan*, once its reversal has ended or *seconds* are over."""
         with self._waiting.for_plan(plan.id) as ended:
+            if seconds > 0:
+                await self._inbox.catch_up(plan.campaign)  # its end may have come before anybody waited for it here
             return await self._until(plan, ended, seconds)
 
     async def _append_and_wait(

@@ -8,8 +8,16 @@ from typing import Any
 import asyncpg
 import pytest
 
+from planner.decisions import Decisions
+from planner.planning import Planning
+from planner.projection import apply, forget
 from planner.rebuild import rebuild
+from planner.store import Store
 from planner.tables import PROJECTION
+from planner.waiting import Waiting
+from takeback.inbox import Inbox
+from takeback.messages.plan import Plan
+from takeback.rpc import Rpc
 from tests.integration.planner_lab import CAMPAIGN, PlannerLab, planner_lab
 
 PLANS = f"/v1/campaigns/{CAMPAIGN}/plans"
@@ -92,6 +100,22 @@ async def test_without_waiting_the_decision_is_accepted_and_the_plan_tells_the_r
     lab.journal.reverses.set()
     waited = await lab.post("paladin", f"/v1/plans/{plan['id']}/decision?wait=10", approval(plan))
     assert waited.json()["plan"]["status"] == "completed"
+
+
+async def test_an_end_that_came_before_anybody_waited_for_it_is_not_waited_for(lab: PlannerLab) -> None:
+    """G6: another planner takes the event, and this one was told of the end when nobody here waited."""
+    lab.journal.reverses = asyncio.Event()
+    plan = await lab.plan("paladin", await lab.committed())
+    await lab.post("paladin", f"/v1/plans/{plan['id']}/decision", approval(plan))
+    planner, waiting = lab.planners[0], Waiting()
+    rpc = Rpc(planner._client)
+    inbox = Inbox(planner._pool, rpc, "planner", apply, forget)
+    decisions = Decisions(Planning(Store(planner._pool), inbox, rpc), inbox, rpc, waiting)
+    lab.journal.publishes = False
+    lab.journal.reverses.set()
+    await asyncio.gather(*lab.journal._tasks)
+    async with asyncio.timeout(10):
+        assert (await decisions.wait(Plan.model_validate(plan), 30)).ended
 
 
 async def test_another_digest_is_refused(lab: PlannerLab) -> None:

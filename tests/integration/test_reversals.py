@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from recorder.journal.dsse import public_key
+from recorder.reversing.reversal import Reversal
 from recorder.reversing.signing import not_as_signed
 from takeback.errors import Problem
 from tests.integration.reversals_lab import APPROVER, OWNER, PALADIN, ROGUE, Lab, lab_on, outcomes
@@ -341,3 +344,52 @@ async def test_an_approved_plan_is_taken_in_the_commit_of_its_decision(lab: Lab)
     await lab.approve(plan)
     await lab.record(plan)
     assert taken == [True, True, True]
+
+
+async def test_a_lease_begins_when_the_plan_is_taken_however_long_its_decision_waited(lab: Lab) -> None:
+    """G9: else it might lapse with the commit, and two recorders would run the reversal."""
+    plan = await lab.propose(await lab.call("edit", doc_id="d1", title="x"))
+    pool, queue = lab.recorder.pool, lab.recorder.reversing.runner._queue
+    leased_until: list[datetime] = []
+
+    async def meanwhile() -> None:
+        lab.office.during = None
+        leased_until.append(await pool.fetchval("select claimed_until from reversals where id = $1", plan))
+
+    async def waits() -> bool:
+        return bool(
+            await pool.fetchval(
+                "select exists (select from pg_stat_activity where datname = current_database() "
+                "and wait_event_type = 'Lock' and clock_timestamp() - xact_start > '0.3 s')"
+            )
+        )
+
+    lab.office.during = meanwhile
+    async with pool.acquire() as other, other.transaction():
+        await other.execute("select from streams where stream = $1 for update", lab.campaign)
+        deciding = asyncio.create_task(lab.approve(plan))
+        await eventually(waits)
+        let_go = await other.fetchval("select clock_timestamp()")
+    await deciding
+    await lab.record(plan)
+    assert leased_until[0] >= let_go + timedelta(seconds=queue.lease_seconds)
+
+
+async def test_a_reversal_that_another_recorder_ran_while_it_waited_for_room_is_not_run_twice(lab: Lab) -> None:
+    """G9, G10: one compensation, one receipt for each step, one Reversal Record."""
+    entries = [await lab.call("edit", doc_id=f"d{n}", title="x") for n in (1, 2)]
+    plan = await lab.propose(*entries)
+    runner = lab.recorder.reversing.runner
+    late: list[Reversal] = []
+    begin, runner.begin = runner.begin, late.append  # type: ignore[method-assign]
+    await lab.approve(plan)
+    await runner._queue.give_back(plan)  # as if its lease had lapsed
+    runner.wake()
+    record = await lab.record(plan)
+    begin(late[0])
+    await asyncio.gather(*runner._running)
+    assert outcomes(record) == dict.fromkeys(entries, "reverted")
+    assert [await lab.compensations(f"d{n}") for n in (1, 2)] == [1, 1]
+    assert [len(await lab.receipts(entry)) for entry in entries] == [1, 1]
+    assert await lab.recorder.pool.fetchval("select count(*) from records where type = 'reversal.completed'") == 1
+    assert not await lab.recorder.pool.fetchval("select count(*) from holds")

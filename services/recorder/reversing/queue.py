@@ -26,7 +26,7 @@ _TAKE: Final = """
 with held as (
     insert into holds (campaign, resource, reversal) select $2, name, $1 from unnest($3::text[]) as name order by name
     on conflict do nothing returning resource)
-update reversals set status = 'running', claimed_by = $4, claimed_until = now() + make_interval(secs => $5)
+update reversals set status = 'running', claimed_by = $4, claimed_until = clock_timestamp() + make_interval(secs => $5)
 where id = $1 and cardinality($3::text[]) = (select count(*) from held)
     + (select count(*) from holds where campaign = $2 and reversal = $1 and resource = any($3::text[]))
 returning clock_timestamp() as now, (select serialize from campaigns where campaigns.id = $2) as serialize
