@@ -51,17 +51,22 @@ class _Connected:
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    """A campaign's servers as of *version* of its stream."""
+    """A campaign's servers as of *version* of its stream, whose record there has this *hash*."""
 
     version: int
+    hash: bytes | None
     transports: dict[str, Registration]
     operations: dict[tuple[str, str], PinnedOperation]
 
 
-_VERSION: Final = "select seq from streams where stream = $1"
+_HEAD: Final = "select seq, hash from streams where stream = $1"
 """How far a campaign's own stream is."""
-_CHANGED: Final = "select exists (select from records where stream = $1 and seq > $2 and type = 'server.changed')"
-"""Whether a server was registered after that version of it."""
+_SINCE: Final = """
+select seq, hash, exists (select from records where stream = $1 and seq = $2 and hash = $3)
+    and not exists (select from records where stream = $1 and seq > $2 and type = 'server.changed') as unchanged
+from streams where stream = $1
+"""
+"""The same, and whether no server was registered after that version; a restored journal has another record there, or none."""
 
 
 class Servers:
@@ -295,17 +300,15 @@ class Servers:
         if kept is not None:
             if version == kept.version:
                 return kept
-            seq = await self._pool.fetchval(_VERSION, campaign)
-            if seq == kept.version:
-                return kept
-            if seq and seq > kept.version and not await self._pool.fetchval(_CHANGED, campaign, kept.version):
-                kept = self._registered[campaign] = replace(kept, version=seq)
+            head = await self._pool.fetchrow(_SINCE, campaign, kept.version, kept.hash)
+            if head is not None and head["unchanged"]:
+                kept = self._registered[campaign] = replace(kept, version=head["seq"], hash=head["hash"])
                 return kept
         async with (
             self._pool.acquire() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
-            seq = await connection.fetchval(_VERSION, campaign)
+            head = await connection.fetchrow(_HEAD, campaign)
             servers = await connection.fetch("select * from servers where campaign = $1", campaign)
             rows = await connection.fetch(
                 "select o.*, exists (select from exercised e where e.campaign = o.campaign and e.server = o.server"
@@ -315,7 +318,8 @@ class Servers:
         tools = {row["name"]: json.loads(row["capabilities"]) for row in servers}
         manifests = {row["name"]: read_manifest(json.loads(row["manifest"])) for row in servers if row["manifest"]}
         registered = _Registered(
-            seq or 0,
+            0 if head is None else head["seq"],
+            None if head is None else head["hash"],
             {row["name"]: Registration(row["transport"], row["manifest"]) for row in servers},
             {
                 (row["server"], row["operation"]): _read(row, tools[row["server"]], manifests.get(row["server"]))
