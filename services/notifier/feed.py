@@ -13,6 +13,14 @@ from takeback import json
 from takeback.messages.events import Event
 from takeback.subjects import TYPE_PREFIX
 
+ALL = "*"
+"""Subscribes to every type."""
+
+
+def subscribing(type_: str) -> str:
+    """The condition that a row of `webhooks` is of campaign $1 and wants the event type that parameter *type_* holds."""
+    return f"campaign = $1 and disabled is null and types && array[{type_}, '{ALL}']"
+
 
 def appending(new: str) -> str:
     """The statement that feeds an event where the statement *new* gives a row, and answers who else wants it.
@@ -30,8 +38,7 @@ head as (
     returning seq
 ),
 appended as (insert into feed (campaign, seq, id, type, event) select $1, seq, $2, $3, $4 from head)
-select name, channel from new left join webhooks
-    on campaign = $1 and disabled is null and types && array[$3, '*'] order by name
+select name, channel from new left join webhooks on {subscribing("$3")} order by name
 """  # noqa: S608  statements of ours
 
 

@@ -11,8 +11,9 @@ import httpx
 
 from notifier.deliveries import chat, webhooks
 from notifier.deliveries.ledger import Channel
-from notifier.deliveries.targets import ALL, Target, Targets
+from notifier.deliveries.targets import Target, Targets
 from notifier.deliveries.ways import CHAT_TYPES
+from notifier.feed import ALL
 from notifier.reviews import Reviews
 from takeback import outbound
 from takeback.auth import Caller

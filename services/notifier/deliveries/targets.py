@@ -8,7 +8,7 @@ from datetime import datetime
 import asyncpg
 
 from notifier.deliveries.ledger import Channel
-from notifier.feed import Transaction
+from notifier.feed import Transaction, subscribing
 
 _TARGET = "select campaign, name, channel, url, types, secret, disabled, created_at from webhooks where campaign = $1"
 _SET = """
@@ -21,8 +21,7 @@ _LET_GO = """
 update deliveries set status = 'dead', error = $3, concluded_at = clock_timestamp()
 where channel <> 'email' and campaign = $1 and target = $2 and status = 'waiting'
 """
-ALL = "*"
-"""Subscribes to every type."""
+_SUBSCRIBED = f"select name, channel from webhooks where {subscribing('$2')} order by name"  # noqa: S608  ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +90,4 @@ class Targets:
 
 async def subscribed(connection: Transaction, campaign: str, type_: str) -> list[tuple[str, Channel]]:
     """Who of the campaign's targets wants *type_*, by name, with the channel."""
-    rows = await connection.fetch(
-        "select name, channel from webhooks where campaign = $1 and disabled is null and types && array[$2, $3] "
-        "order by name",
-        campaign, type_, ALL,
-    )  # fmt: skip
-    return [(row["name"], row["channel"]) for row in rows]
+    return [(row["name"], row["channel"]) for row in await connection.fetch(_SUBSCRIBED, campaign, type_)]
