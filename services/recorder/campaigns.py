@@ -161,7 +161,7 @@ class Campaigns:
         """Replaces the policy. It holds for calls from now on; entries that exist stay as they are (J9)."""
         await self.require_owner(campaign, caller, "change the policy")
         if wrong := out_of_bounds(wanted):
-            raise invalid(f"The policy is not one that can be held to: {'; '.join(wrong)}. Nothing was changed.")
+            raise invalid(f"The policy is not one that can be held to: {'; '.join(wrong)}.")
         if wanted.money is not None:
             raise no_caps("money")
         body = {"campaign": campaign, "policy": wanted.wire(), "by": _actor(caller)}
@@ -192,7 +192,7 @@ class Campaigns:
         try:
             check(calendar)
         except BadCalendar as error:
-            raise invalid(f"{error}. Nothing was changed.") from error
+            raise invalid(f"{error}.") from error
         body = {"campaign": campaign, "sub": sub, "calendar": calendar, "by": _actor(caller)}
         async with self._journal.transaction() as tx:
             await tx.append(Unit(records=[_record(campaign, "calendar.changed", body)]))

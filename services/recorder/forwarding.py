@@ -218,6 +218,9 @@ def _keepable(value: Any) -> tuple[Any, str | None]:
 
 def _told(result: Any) -> str:
     """The tool's own words, from what can be kept of its *result*."""
+    error = result.get("error") if isinstance(result, Mapping) else None
+    if isinstance(error, Mapping) and isinstance(error.get("message"), str):
+        return f"The tool server answered with an error: {error['message'][:500]}"
     content = result.get("content") if isinstance(result, Mapping) else None
     for part in content if isinstance(content, list) else ():
         if isinstance(part, Mapping) and isinstance(part.get("text"), str):

@@ -138,6 +138,7 @@ class Servers:
             "previewTool": described.preview_tool,
             "serverInfo": described.info,
             "instructions": described.instructions,
+            "offers": described.offers,
         }
         async with self._journal.transaction() as tx:
             await tx.append(Unit(records=[record]))
@@ -343,7 +344,7 @@ def _manifest(source: Any) -> Checked:
 def _refused(findings: list[Finding]) -> Problem:
     told = [{"field": finding.where, "line": finding.line, "reason": finding.reason} for finding in findings[:50]]
     first = "; ".join(str(finding) for finding in findings[:5])
-    return invalid(f"The manifest does not fit: {first}. Nothing was changed.", errors=told)
+    return invalid(f"The manifest does not fit: {first}.", errors=told)
 
 
 def _pinned(server: str, operation: Operation, described: Description, checked: Checked | None) -> PinnedOperation:

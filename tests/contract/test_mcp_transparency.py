@@ -64,7 +64,13 @@ async def _seen(client: Client) -> dict[str, Any]:
     with pytest.raises(MCPError) as unknown:
         await client.call_tool("nothing", {})
     info = client.server_info
+    with pytest.raises(MCPError) as missing:
+        await client.read_resource("ref://nowhere")
+    with pytest.raises(MCPError):
+        await client.get_prompt("greet", {})
     return {
+        "offers": await _seen_beside_tools(client),
+        "missing": missing.value.error,
         "protocol": client.protocol_version,
         "info": info and _wire(info),
         "instructions": client.instructions,
@@ -76,6 +82,40 @@ async def _seen(client: Client) -> dict[str, Any]:
     }
 
 
+async def _seen_beside_tools(client: Client) -> dict[str, Any]:
+    """Everything that a client can see of the server's resources and prompts, but how long it may be kept."""
+    able = client.server_capabilities
+    pages = [await client.list_resources()]
+    while pages[-1].next_cursor is not None:
+        pages.append(await client.list_resources(cursor=pages[-1].next_cursor))
+    resources = [_wire(resource) for page in pages for resource in page.resources]
+    prompts = (await client.list_prompts()).prompts
+    read = [_wire(await client.read_resource(resource["uri"])) for resource in resources[:3]]
+    filled = {"who": "ada", "name": "ada", "city": "Wien", "department": "Sales"}
+    got = []
+    for prompt in prompts:
+        if all(argument.name in filled for argument in prompt.arguments or ()):
+            wanted = {argument.name: filled[argument.name] for argument in prompt.arguments or ()}
+            got.append(_wire(await client.get_prompt(prompt.name, wanted)))
+    completed = None
+    if able.completions is not None:
+        ref = types.PromptReference(name=prompts[0].name)
+        completed = (await client.complete(ref, {"name": "who", "value": "a"})).completion
+    return {
+        "able": (able.resources is not None, able.prompts is not None),
+        "resources": resources,
+        "templates": [_wire(one) for one in (await client.list_resource_templates()).resource_templates],
+        "read": [_without(result, "ttlMs", "cacheScope") for result in read],
+        "prompts": [_wire(prompt) for prompt in prompts],
+        "got": got,
+        "completed": completed and _wire(completed),
+    }
+
+
+def _without(wire: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in wire.items() if name not in names}
+
+
 def _wire(model: Any) -> Any:
     return model.model_dump(mode="json", by_alias=True)
 
@@ -85,7 +125,7 @@ def _wire(model: Any) -> Any:
 async def test_the_official_client_sees_through_the_door_what_it_sees_without_it(
     campaign: McpCampaign, reference: Reference, era: Era, transport: Transport
 ) -> None:
-    """J15: tools, schemas, results, structured content, images, errors, progress, who the server is, its instructions."""
+    """J15: tools, schemas, results, structured content, images, errors, progress, resources, prompts, who the server is."""
     if transport == "http":
         bare: Any = over_http(reference.url, era)
     else:
@@ -123,6 +163,7 @@ async def _seen_of_everything(client: Client) -> dict[str, Any]:
     await eventually(lambda: len(told) == 2)
     info = client.server_info
     return {
+        "offers": await _seen_beside_tools(client),
         "info": info and _wire(info),
         "instructions": client.instructions,
         "tools": [_wire(tool) for tool in (await client.list_tools()).tools],
@@ -151,7 +192,8 @@ async def test_the_protocols_reference_server_is_the_same_through_the_door(
     async with campaign.connect("all", era, transport) as client:
         through = await _seen_of_everything(client)
     if era == "2026-07-28":  # what only this era says
-        for result in (*through["results"], through["climbed"]):
+        offers = through["offers"]
+        for result in (*through["results"], through["climbed"], *offers["read"], *offers["got"]):
             assert result["_meta"].pop(types.SERVER_INFO_META_KEY)["name"] == "takeback"
             result["_meta"] = result["_meta"] or None
     assert through == without

@@ -15,9 +15,11 @@ from typing import Any
 import anyio
 import mcp_types as types
 import uvicorn
+from mcp import MCPError
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ServerEvent, ToolsListChanged
+from mcp.shared.subscriptions import ResourcesListChanged
 
 PIXEL = base64.b64encode(bytes.fromhex("89504e470d0a1a0a")).decode()
 
@@ -43,6 +45,19 @@ TOOLS = [
     {"name": "count", "description": "Counts the calls of its session", "inputSchema": _schema()},
 ]
 
+RESOURCES: list[dict[str, Any]] = [
+    {"uri": "ref://notes/today", "name": "today", "title": "Today", "mimeType": "text/plain", "size": 5},
+    {"uri": "ref://pictures/dot", "name": "dot", "mimeType": "image/png", "_meta": {"example.com/colour": "red"}},
+]
+TEMPLATES = [{"uriTemplate": "ref://notes/{day}", "name": "day", "description": "A day's note"}]
+PROMPTS = [
+    {
+        "name": "greet",
+        "description": "Greets somebody",
+        "arguments": [{"name": "who", "description": "Whom", "required": True}],
+    }
+]
+
 
 class Bus(InMemorySubscriptionBus):
     """Says when somebody has begun to listen."""
@@ -63,6 +78,7 @@ class Reference:
 
     seen: list[dict[str, str]] = field(default_factory=list)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
     sessions: list[Any] = field(default_factory=list)
     url: str = ""
@@ -78,6 +94,12 @@ class Reference:
             instructions="Add with sum.",
             on_list_tools=self._list,
             on_call_tool=self._call,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._prompt,
+            on_completion=self._complete,
             on_subscriptions_listen=ListenHandler(self.bus),
             get_tool_input_schema=lambda _: None,
         )
@@ -108,6 +130,7 @@ class Reference:
         """As new, for whoever looks next; who waits in a call waits on."""
         self.seen.clear()
         self.calls.clear()
+        self.read.clear()
         self.bus.listened = asyncio.Event()
         self.waiting, self.cancelled, self.release = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -117,6 +140,12 @@ class Reference:
         for session in self.sessions:
             await session.send_tool_list_changed()
 
+    async def change_resources(self) -> None:
+        """Tells every client that the list of resources has changed."""
+        await self.bus.publish(ResourcesListChanged())
+        for session in self.sessions:
+            await session.send_resource_list_changed()
+
     async def _list(self, _ctx: Any, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in self.tools])
 
@@ -124,6 +153,45 @@ class Reference:
         arguments = params.arguments or {}
         self.calls.append((params.name, arguments))
         return types.CallToolResult.model_validate(await getattr(self, f"_{params.name}")(ctx, **arguments))
+
+    async def _list_resources(self, _ctx: Any, params: Any) -> types.ListResourcesResult:
+        """A page for each."""
+        place = int(getattr(params, "cursor", None) or 0)
+        following = str(place + 1) if place + 1 < len(RESOURCES) else None
+        return types.ListResourcesResult(
+            resources=[types.Resource.model_validate(RESOURCES[place])], next_cursor=following
+        )
+
+    async def _list_templates(self, _ctx: Any, _params: Any) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult.model_validate({"resourceTemplates": TEMPLATES})
+
+    async def _read(self, _ctx: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        self.read.append(uri)
+        if uri == "ref://pictures/dot":
+            content: dict[str, Any] = {"uri": uri, "mimeType": "image/png", "blob": PIXEL}
+        elif uri.startswith(("ref://notes/", "crm://")):
+            content = {
+                "uri": uri,
+                "mimeType": "text/plain",
+                "text": f"Grüße\n\u2028 {uri}",
+                "_meta": {"example.com/x": 1},
+            }
+        else:
+            raise MCPError(-32002, "Resource not found", {"uri": uri})
+        return types.ReadResourceResult.model_validate({"contents": [content]})
+
+    async def _list_prompts(self, _ctx: Any, _params: Any) -> types.ListPromptsResult:
+        return types.ListPromptsResult.model_validate({"prompts": PROMPTS})
+
+    async def _prompt(self, _ctx: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        who = (params.arguments or {})["who"]
+        said = {"role": "user", "content": _text(f"Say hello to {who}")}
+        return types.GetPromptResult.model_validate({"description": "Greets", "messages": [said]})
+
+    async def _complete(self, _ctx: Any, params: types.CompleteRequestParams) -> types.CompleteResult:
+        values = [name for name in ("ada", "alan", "grace") if name.startswith(params.argument.value)]
+        return types.CompleteResult.model_validate({"completion": {"values": values, "total": len(values)}})
 
     async def _echo(self, _ctx: Any, text: str) -> dict[str, Any]:
         return {"content": [_text(text)], "_meta": {"example.com/kept": [1, 2.5, None, "ü"]}}
@@ -174,7 +242,9 @@ def _text(text: str) -> dict[str, Any]:
 async def _serve() -> None:
     reference = Reference()
     async with stdio_server() as (read, write):
-        options = reference.server.create_initialization_options(NotificationOptions(tools_changed=True))
+        options = reference.server.create_initialization_options(
+            NotificationOptions(tools_changed=True, resources_changed=True)
+        )
         await reference.server.run(read, write, options)
 
 

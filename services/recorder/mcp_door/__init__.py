@@ -21,6 +21,7 @@ from recorder.mcp_door.catalog import Catalog
 from recorder.mcp_door.changes import Changes
 from recorder.mcp_door.continued import Continued
 from recorder.mcp_door.door import McpDoor
+from recorder.mcp_door.offers import Offers
 from recorder.recording import Recording
 from recorder.runs import Runs
 from recorder.servers import Servers
@@ -58,4 +59,5 @@ def build(
     )
     catalog = Catalog(pool, runs, campaigns)
     states = States((keys_dir / "master.key").read_bytes())
-    return McpDoor(verifier, catalog, Calling(recording, continued, states), Changes(nats, servers), public_url)
+    calls = Calling(recording, continued, states)
+    return McpDoor(verifier, catalog, calls, Offers(catalog, servers), Changes(nats, servers), public_url)

@@ -7,18 +7,18 @@ link was opened ("accept") says nothing either: only what the journal holds coun
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import mcp_types as types
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
+from recorder.mcp_door.shape import Refusal
 from recorder.resolving import arguments_hash
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import Problem
-from takeback.extension import EXTENSION
 from takeback.messages.entry import CallRequest
 
 Json = dict[str, Any]
@@ -72,24 +72,24 @@ class States:
         return str(entry) if bound == _bound(run, caller, wanted) and time.time() < expires else None
 
 
-def in_words(waits: Waits, link: str) -> Json:
-    """A result that says what is asked of whom, and how to go on."""
+def in_words(waits: Waits, link: str) -> Refusal:
+    """What is asked of whom, and how to go on."""
     operation = f"{waits.entry['server']}/{waits.entry['operation']}"
     if waits.approved or waits.entry["status"] == "pending":
         text = (
-            f"{operation} is on its way to the tool server. Do not make another call for it: call the tool again in the "
-            "same way to fetch the result."
+            f"{operation} is on its way to the tool server. Do not make another call for it: make the same "
+            "call again to fetch the result."
         )
     else:
         whom = ", ".join(item["sub"] for item in waits.approval.get("asked") or ()) or "an owner of the campaign"
         text = (
             f"{operation} waits for a person and was not forwarded; nothing was changed. {waits.why} "
             f"Asked: {whom}. Approval: {waits.id}, to be decided at {link} until {waits.approval['expiresAt']}. "
-            "Once it is approved the call is forwarded by itself, once. Then call the tool again with the same arguments: "
-            "that fetches its result and forwards nothing. Go on with something else meanwhile, or tell your user."
+            "Once it is approved the call is forwarded by itself, once. Then make the same call again, with the same "
+            "arguments: that fetches its result and forwards nothing. Go on with something else meanwhile, or tell your user."
         )
     told = {"entry": waits.entry["id"], "approval": waits.id, "status": waits.entry["status"], "url": link}
-    return refusal(" ".join(text.split()), told)
+    return Refusal(" ".join(text.split()), told)
 
 
 def elicitation(waits: Waits, link: str, *, modern: bool) -> Json:
@@ -105,13 +105,8 @@ def input_required(waits: Waits, link: str, state: str) -> Json:
     return {"resultType": "input_required", "inputRequests": {_KEY: asked}, "requestState": state}
 
 
-def refusal(text: str, told: Mapping[str, Any]) -> Json:
-    """A tool result that is an error in *text*; *told* is the same for programs."""
-    return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {EXTENSION: dict(told)}}
-
-
-def in_problem(problem: Problem) -> Json:
-    """What a refused or failed call is to an MCP client: the tool's own error where it answered one, else our words."""
+def in_problem(problem: Problem) -> Json | Refusal:
+    """What a refused or failed call is to an MCP client: the server's own error where it answered one, else our words."""
     result = problem.extra.get("result")
     if problem.slug == "tool-failed" and isinstance(result, dict):
         return result
@@ -121,7 +116,7 @@ def in_problem(problem: Problem) -> Json:
         told |= {"entry": entry["id"], "status": entry["status"]}
     if "Retry-After" in problem.headers:
         told["retryAfterSeconds"] = int(problem.headers["Retry-After"])
-    return refusal(problem.detail, told)
+    return Refusal(problem.detail, told, types.INVALID_PARAMS if problem.status == 422 else types.INTERNAL_ERROR)
 
 
 def _bound(run: str, caller: Caller, wanted: CallRequest) -> list[str | None]:

@@ -1,4 +1,4 @@
-"""`tools/call`: from a client's params to the one hook (J1), and from its answer to what the client is told."""
+"""Calls, and reads that are like them: from a client's params to the one hook (J1), and from its answer to what it is told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from recorder.api.keys import claim_of
 from recorder.journal import Idempotency, Unwritable
 from recorder.mcp_door.asking import States, Waits, in_problem
 from recorder.mcp_door.continued import Continued
+from recorder.mcp_door.shape import Refusal
 from recorder.recording import Recording
 from takeback.attempt import Attempt
 from takeback.auth import Caller
@@ -65,8 +66,8 @@ class Calling:
         self._continued = continued
         self._states = states
 
-    async def call(self, made: Wanted) -> Json | Waits:
-        """The tool's result, as it came; or what the client is told instead of one.
+    async def call(self, made: Wanted) -> Json | Refusal | Waits:
+        """The server's result, as it came; or what the client is told instead of one.
 
         Raises `Problem` 401 and 404, `UnknownTool`, and `BadState` for a ``requestState`` that is not of this call.
         """
@@ -75,7 +76,7 @@ class Calling:
             entry = answer.document["entry"]
             if answer.status == 202:
                 return _waits(answer)
-            told: Json = answer.document["result"]
+            told: Json | Refusal = answer.document["result"]
         except Unwritable as error:
             return in_problem(invalid(f"The call holds what the journal cannot keep: {error}"))
         except Problem as problem:

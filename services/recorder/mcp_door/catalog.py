@@ -1,7 +1,10 @@
-"""The tools that a caller sees in a run: the pinned ones that its allow-list permits, without our own extension (P10, J16)."""
+"""What a caller sees in a run: the pinned tools that its allow-list permits, without our own extension (P10, J16), and whether
+a server's resources and prompts are there for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +13,8 @@ import asyncpg
 from recorder.campaigns import Campaigns
 from recorder.mcp_door.shape import OURSELVES
 from recorder.runs import RunRow, Runs
+from recorder.toolport.hearing import Kind
+from recorder.toolport.offers import READS, is_read
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import not_found
@@ -23,6 +28,16 @@ SEPARATOR: Final = "__"
 class _Server:
     info: Json
     instructions: str | None
+    offers: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """Who speaks at a place, the instructions that go with its tools, and what it offers beside them (MCP capabilities)."""
+
+    info: Json
+    instructions: str | None
+    offers: Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +47,7 @@ class _Registered:
     version: int
     servers: dict[str, _Server]
     tools: dict[tuple[str, str], Json]
+    reads: frozenset[tuple[str, str]]
     names: dict[str, tuple[str, str]]
 
 
@@ -47,13 +63,7 @@ class Catalog:
     async def tools(self, run: str, server: str | None, caller: Caller) -> list[Json]:
         """The definitions, as the servers gave them; raises the one 404 for strangers and for what is not there."""
         found, registered = await self._at(run, server, caller)
-        settings = await self._campaigns.settings(found.campaign, found.campaign_version)
-        agent = settings.agents.get(caller.sub) if caller.kind == "agent" else None
-        allowed = None if agent is None else agent.operations
-
-        def shown(of: tuple[str, str]) -> bool:
-            return allowed is None or f"{of[0]}/{of[1]}" in allowed
-
+        shown = await self._shown_to(found, caller)
         if server is not None:
             return [tool for of, tool in registered.tools.items() if of[0] == server and shown(of)]
         return [registered.tools[of] | {"name": name} for name, of in registered.names.items() if shown(of)]
@@ -68,19 +78,51 @@ class Catalog:
         _, registered = await self._at(run, None, caller)
         return registered.names.get(name)
 
-    async def introduction(self, run: str, server: str | None, caller: Caller) -> tuple[Json, str | None]:
-        """Who speaks there, and the instructions that go with its tools."""
+    async def introduction(self, run: str, server: str | None, caller: Caller) -> Introduction:
+        """What is said there when a client introduces itself."""
+        found, registered = await self._at(run, server, caller)
+        if server is None:
+            told = [
+                f"{name}{SEPARATOR}*: {of.instructions}" for name, of in registered.servers.items() if of.instructions
+            ]
+            return Introduction(OURSELVES, "\n\n".join(told) or None, {})
+        of = registered.servers[server]
+        info = of.info or {"name": server, "version": ""}
+        return Introduction(info, of.instructions, await self._offered(found, registered, server, caller))
+
+    async def offers(self, run: str, server: str | None, caller: Caller) -> tuple[RunRow, Json]:
+        """The run, and what *server* offers the caller beside its tools.
+
+        Nothing where all servers are shown: the address of a resource does not say whose it is.
+        """
+        found, registered = await self._at(run, server, caller)
+        return found, {} if server is None else await self._offered(found, registered, server, caller)
+
+    async def has_tool(self, run: str, server: str, name: str, caller: Caller) -> bool:
+        """Whether *name* is a tool of *server*, and not only an operation."""
         _, registered = await self._at(run, server, caller)
-        if server is not None:
-            of = registered.servers[server]
-            return of.info or {"name": server, "version": ""}, of.instructions
-        told = [f"{name}{SEPARATOR}*: {of.instructions}" for name, of in registered.servers.items() if of.instructions]
-        return OURSELVES, "\n\n".join(told) or None
+        return (server, name) in registered.tools
 
     async def campaign(self, run: str, server: str | None, caller: Caller) -> tuple[RunRow, list[str]]:
         """The run, and the servers that are shown at the place."""
         found, registered = await self._at(run, server, caller)
         return found, [server] if server is not None else list(registered.servers)
+
+    async def _shown_to(self, run: RunRow, caller: Caller) -> Callable[[tuple[str, str]], bool]:
+        """Which operations the caller's allow-list permits."""
+        settings = await self._campaigns.settings(run.campaign, run.campaign_version)
+        agent = settings.agents.get(caller.sub) if caller.kind == "agent" else None
+        allowed = None if agent is None else agent.operations
+        return lambda of: allowed is None or f"{of[0]}/{of[1]}" in allowed
+
+    async def _offered(self, run: RunRow, registered: _Registered, server: str, caller: Caller) -> Json:
+        shown = await self._shown_to(run, caller)
+        readable: list[Kind] = [
+            kind for kind, name in READS.items() if (server, name) in registered.reads and shown((server, name))
+        ]
+        offered = registered.servers[server].offers
+        told = {kind: offered[kind] for kind in readable if kind in offered}
+        return told | ({"completions": {}} if told and "completions" in offered else {})
 
     async def _at(self, run: str, server: str | None, caller: Caller) -> tuple[RunRow, _Registered]:
         found = await self._runs.get(run, caller)
@@ -105,16 +147,20 @@ class Catalog:
                 " order by server, place, operation",
                 campaign,
             )
-        tools = {(row["server"], row["operation"]): _shown(json.loads(row["definition"])) for row in rows}
+        definitions = {(row["server"], row["operation"]): json.loads(row["definition"]) for row in rows}
+        reads = frozenset(of for of, definition in definitions.items() if is_read(definition))
+        tools = {of: _shown(definition) for of, definition in definitions.items() if of not in reads}
         names: dict[str, tuple[str, str]] = {}
         for of in tools:  # of two that would read the same the first keeps the name; each has its own at its server
             names.setdefault(SEPARATOR.join(of), of)
-        return _Registered(version or 0, {row["name"]: _server(row["capabilities"]) for row in servers}, tools, names)
+        known = {row["name"]: _server(row["capabilities"]) for row in servers}
+        return _Registered(version or 0, known, tools, reads, names)
 
 
 def _server(capabilities: str | None) -> _Server:
     known = json.loads(capabilities) if capabilities else {}
-    return _Server(known.get("serverInfo") or {}, known.get("instructions"))
+    # One that was registered by a release before has no offers, until it is registered anew.
+    return _Server(known.get("serverInfo") or {}, known.get("instructions"), known.get("offers") or {})
 
 
 def _shown(definition: Json) -> Json:

@@ -1,24 +1,44 @@
-"""Telling open streams that the tools in a run may have changed: another server, other pins, another allow-list."""
+"""Telling open streams that what is listed in a run may have changed: another server, other pins, another allow-list."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import structlog
 from nats.aio.client import Client as Nats
 
 from recorder.runs import RunRow
 from recorder.servers import Servers
-from recorder.toolport.hearing import Changing
+from recorder.toolport.hearing import Changing, Kind
 from takeback import bus
 from takeback.errors import Problem
 from takeback.subjects import event_subject
 
 log = structlog.get_logger()
 _CHANGES: Final = ("server.changed", "agent.changed")
+
+
+class Changed:
+    """The lists that may have changed since they were last taken."""
+
+    def __init__(self) -> None:
+        self._kinds: set[Kind] = set()
+        self._noted = asyncio.Event()
+
+    def note(self, kind: Kind) -> None:
+        """That list may have changed."""
+        self._kinds.add(kind)
+        self._noted.set()
+
+    async def take(self) -> set[Kind]:
+        """Waits until there is one, and answers them all."""
+        await self._noted.wait()
+        self._noted.clear()
+        taken, self._kinds = self._kinds, set()
+        return taken
 
 
 class Changes:
@@ -29,12 +49,13 @@ class Changes:
         self._servers = servers
 
     @asynccontextmanager
-    async def of(self, run: RunRow, servers: Sequence[str]) -> AsyncIterator[asyncio.Event]:
-        """An event that is set whenever the tools of *servers* in the run's campaign may have changed."""
-        changed = asyncio.Event()
+    async def of(self, run: RunRow, servers: Sequence[str]) -> AsyncIterator[Changed]:
+        """What has changed meanwhile of the lists of *servers* in the run's campaign."""
+        changed = Changed()
 
         async def heard(_: Any) -> None:
-            changed.set()
+            for kind in get_args(Kind):
+                changed.note(kind)
 
         async with AsyncExitStack() as stack:
             for what in _CHANGES:
@@ -48,5 +69,5 @@ class Changes:
                     log.info("a tool server's changes cannot be heard", server=server, why=problem.detail)
                     continue
                 if isinstance(port, Changing):
-                    stack.enter_context(port.changes(changed.set))
+                    stack.enter_context(port.changes(changed.note))
             yield changed

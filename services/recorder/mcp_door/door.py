@@ -19,14 +19,17 @@ from recorder.mcp_door.calling import BadState, Calling, UnknownTool
 from recorder.mcp_door.catalog import Catalog
 from recorder.mcp_door.changes import Changes
 from recorder.mcp_door.exchange import SESSION_HEADER, Exchange, Json, Notice, Rejected, RequestId, new_session, read
+from recorder.mcp_door.offers import NOT_ARGUMENTS, Offers, kind_of
+from recorder.mcp_door.shape import Refusal
 from recorder.mcp_door.streams import EventStream, Told, answered, as_json, notices
-from recorder.toolport.hearing import Hearing
+from recorder.toolport.hearing import Hearing, Kind
+from recorder.toolport.offers import READS
 from takeback.auth import Caller, Verifier
 from takeback.errors import Problem
 from takeback.web import checked_id, read_body
 
-_CAPABILITIES: Final[Json] = {"tools": {"listChanged": True}}
-_LIST_CHANGED: Final = "notifications/tools/list_changed"
+_TOOLS: Final[Json] = {"tools": {"listChanged": True}}
+"""What every place has: its list changes with the servers, their pins and the allow-list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,18 @@ class McpDoor:
     """Serves `/mcp/runs/{run}` and `/mcp/runs/{run}/{server}`."""
 
     def __init__(
-        self, verifier: Verifier, catalog: Catalog, calls: Calling, changes: Changes, public_url: str = ""
+        self,
+        verifier: Verifier,
+        catalog: Catalog,
+        calls: Calling,
+        offers: Offers,
+        changes: Changes,
+        public_url: str = "",
     ) -> None:
         self._verifier = verifier
         self._catalog = catalog
         self._calls = calls
+        self._offers = offers
         self._changes = changes
         self._public_url = public_url
         # Only to pass a cancellation on, where the replica that holds the call happens to hear of it.
@@ -77,16 +87,23 @@ class McpDoor:
                 return as_json(shape.error(rejected), rejected.status)
         if "text/event-stream" not in request.headers.get("accept", ""):
             return Response(status_code=406)
-        await self._catalog.campaign(place.run, place.server, place.caller)
-        return EventStream(self._told_of_changes(place, None, shape.notification(_LIST_CHANGED, {})))
+        _, offered = await self._catalog.offers(place.run, place.server, place.caller)
+        told = {kind: _list_changed(kind, {}) for kind in _listed(offered)}
+        return EventStream(self._told_of_changes(place, None, told))
 
     async def _post(self, place: _Place, request: Request) -> Response:
         message = read(await read_body(request), request.headers)
         if isinstance(message, Notice):
             self._note(message)
             return Response(status_code=202)
-        if message.method == "tools/call":
+        if message.method == shape.TOOL_CALL:
             return await self._call(place, message, request)
+        if message.method in READS.values():
+            return await self._read(place, message, request)
+        if kind_of(message) is not None:
+            return as_json(
+                shape.response(message, await self._offers.ask(place.run, place.server, place.caller, message))
+            )
         if message.method == "subscriptions/listen" and message.modern:
             return await self._subscribe(place, message)
         answers = _MODERN if message.modern else _LEGACY
@@ -101,25 +118,26 @@ class McpDoor:
 
     async def _tools(self, place: _Place, message: Exchange) -> Response:
         tools = await self._catalog.tools(place.run, place.server, place.caller)
-        info, _ = await self._catalog.introduction(place.run, place.server, place.caller)
-        return as_json(shape.response(message, shape.listing({"tools": tools}), info))
+        introduced = await self._catalog.introduction(place.run, place.server, place.caller)
+        return as_json(shape.response(message, shape.listing({"tools": tools}), introduced.info))
 
     async def _initialize(self, place: _Place, message: Exchange) -> Response:
-        info, instructions = await self._catalog.introduction(place.run, place.server, place.caller)
+        introduced = await self._catalog.introduction(place.run, place.server, place.caller)
         wanted = message.params.get("protocolVersion")
         result = {
             "protocolVersion": wanted if wanted in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
-            "capabilities": _CAPABILITIES,
-            "serverInfo": info,
+            "capabilities": _TOOLS | introduced.offers,
+            "serverInfo": introduced.info,
         }
-        result |= {} if instructions is None else {"instructions": instructions}
+        result |= {} if introduced.instructions is None else {"instructions": introduced.instructions}
         return as_json(shape.response(message, result), headers={SESSION_HEADER: new_session(message.params)})
 
     async def _discover(self, place: _Place, message: Exchange) -> Response:
-        info, instructions = await self._catalog.introduction(place.run, place.server, place.caller)
-        result = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS), "capabilities": _CAPABILITIES}
-        result |= {} if instructions is None else {"instructions": instructions}
-        return as_json(shape.response(message, shape.listing(result), info))
+        introduced = await self._catalog.introduction(place.run, place.server, place.caller)
+        capabilities = _TOOLS | introduced.offers
+        result = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS), "capabilities": capabilities}
+        result |= {} if introduced.instructions is None else {"instructions": introduced.instructions}
+        return as_json(shape.response(message, shape.listing(result), introduced.info))
 
     # --- calls ----------------------------------------------------------------------------------------------------------
 
@@ -131,12 +149,26 @@ class McpDoor:
             of: tuple[str, str] | None = (place.server, name)
         else:
             of = await self._catalog.resolve(place.run, name, place.caller)
+        if of is not None and of[1] in READS.values():
+            of = of if await self._catalog.has_tool(place.run, *of, place.caller) else None
         if of is None:
             raise message.rejected(types.INVALID_PARAMS, f"Unknown tool: {name}")
+        return await self._through(place, message, request, *of, message.params)
+
+    async def _read(self, place: _Place, message: Exchange, request: Request) -> Response:
+        """A resource or a prompt: a call of the operation that the protocol itself declares (J12)."""
+        await self._offers.require(place.run, place.server, place.caller, message)
+        arguments = {name: value for name, value in message.params.items() if name not in NOT_ARGUMENTS}
+        params = {**message.params, "arguments": arguments}
+        return await self._through(place, message, request, place.server or "", message.method, params)
+
+    async def _through(
+        self, place: _Place, message: Exchange, request: Request, server: str, operation: str, params: Json
+    ) -> Response:
         try:
-            made = calling.wanted(place.run, place.caller, *of, message.params)
+            made = calling.wanted(place.run, place.caller, server, operation, params)
         except Problem as problem:
-            return as_json(shape.response(message, in_problem(problem)))
+            return as_json(shape.answer(message, in_problem(problem)))
 
         async def work(heard: Hearing) -> Told:
             with_session = None if message.session is None else (message.session, message.id)
@@ -145,7 +177,7 @@ class McpDoor:
             try:
                 return self._told(request, message, made, await self._calls.call(made))
             except UnknownTool as error:
-                raise message.rejected(types.INVALID_PARAMS, f"Unknown tool: {name}") from error
+                raise message.rejected(types.INVALID_PARAMS, f"Unknown tool: {operation}") from error
             except BadState as error:
                 wrong = {"reason": "invalid_request_state"}
                 raise message.rejected(types.INVALID_PARAMS, str(error), wrong) from error
@@ -155,15 +187,18 @@ class McpDoor:
 
         return await answered(request, message, message.progress_token is not None, work)
 
-    def _told(self, request: Request, message: Exchange, made: calling.Wanted, told: Json | Waits) -> Told:
+    def _told(self, request: Request, message: Exchange, made: calling.Wanted, told: Json | Refusal | Waits) -> Told:
         """What the client is told: of a call that waits, in the way that it understands."""
         if not isinstance(told, Waits):
-            return Told(shape.response(message, told))
+            return Told(shape.answer(message, told))
         link = told.link(self._public_url or f"{request.url.scheme}://{request.url.netloc}")
         shows_link = message.links and not told.approved
         if shows_link and message.modern and made.state is None:
             return Told(shape.response(message, input_required(told, link, self._calls.sealed(told, made))))
-        words = shape.response(message, in_words(told, link))
+        try:
+            words = shape.answer(message, in_words(told, link))
+        except Rejected as rejected:
+            words = shape.error(rejected)
         if shows_link and not message.modern and message.streams:
             params = elicitation(told, link, modern=False)
             return Told(words, {"jsonrpc": "2.0", "id": told.id, "method": "elicitation/create", "params": params})
@@ -181,25 +216,35 @@ class McpDoor:
     async def _subscribe(self, place: _Place, message: Exchange) -> Response:
         if not message.streams:
             return Response(status_code=406)
-        await self._catalog.campaign(place.run, place.server, place.caller)
+        _, offered = await self._catalog.offers(place.run, place.server, place.caller)
         wanted = message.params.get("notifications")
-        honored = isinstance(wanted, dict) and wanted.get("toolsListChanged") is True
+        asked = wanted if isinstance(wanted, dict) else {}
+        honored = [kind for kind in _listed(offered) if asked.get(f"{kind}ListChanged") is True]
         meta = {SUBSCRIPTION_ID_META_KEY: message.id}
-        told = {"notifications": {"toolsListChanged": True} if honored else {}, "_meta": meta}
+        told = {"notifications": {f"{kind}ListChanged": True for kind in honored}, "_meta": meta}
         acknowledged = shape.notification("notifications/subscriptions/acknowledged", told)
-        changed = shape.notification(_LIST_CHANGED, {"_meta": meta}) if honored else None
+        changed = {kind: _list_changed(kind, {"_meta": meta}) for kind in honored}
         ended = shape.frame(shape.response(message, {"_meta": meta}))
         return EventStream(self._told_of_changes(place, acknowledged, changed), last=ended)
 
     async def _told_of_changes(
-        self, place: _Place, first: Json | None, changed: Json | None
+        self, place: _Place, first: Json | None, changed: dict[Kind, Json]
     ) -> AsyncGenerator[bytes, None]:
         run, servers = await self._catalog.campaign(place.run, place.server, place.caller)
-        async with self._changes.of(run, servers if changed is not None else []) as event:
+        async with self._changes.of(run, servers if changed else []) as noted:
             if first is not None:
                 yield shape.frame(first)
-            async for chunk in notices(changed, event):
+            async for chunk in notices(changed, noted):
                 yield chunk
+
+
+def _listed(offered: Json) -> list[Kind]:
+    """The lists at a place whose changes are told."""
+    return ["tools", *(kind for kind in READS if offered.get(kind, {}).get("listChanged"))]
+
+
+def _list_changed(kind: Kind, params: Json) -> Json:
+    return shape.notification(f"notifications/{kind}/list_changed", params)
 
 
 _Answer = Callable[[McpDoor, _Place, Exchange], Awaitable[Response]]

@@ -65,6 +65,10 @@ class Exchange:
         """The JSON-RPC error that answers this request."""
         return Rejected(code, message, data, of=self.id, status=self._status(code))
 
+    def rejected_as(self, error: Json) -> Rejected:
+        """The error that a tool server answered, as it came."""
+        return self.rejected(error["code"], error["message"], error.get("data"))
+
     def _status(self, code: int) -> int:
         return ERROR_CODE_HTTP_STATUS.get(code, 200) if self.modern else 200
 

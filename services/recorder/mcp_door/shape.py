@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
 
@@ -9,8 +11,35 @@ import mcp_types as types
 
 from recorder.mcp_door.exchange import Exchange, Json, Rejected
 from takeback import json
+from takeback.extension import EXTENSION
 
 OURSELVES: Final[Json] = {"name": "takeback", "title": "Takeback", "version": version("takeback")}
+TOOL_CALL: Final = "tools/call"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a call has no result: *text* for whoever made it, *told* for programs, *code* where it has to be JSON-RPC's."""
+
+    text: str
+    told: Mapping[str, object]
+    code: int = types.INTERNAL_ERROR
+
+    @property
+    def result(self) -> Json:
+        """The refusal as a tool's result, so that the model reads it."""
+        return {"content": [{"type": "text", "text": self.text}], "isError": True, "_meta": {EXTENSION: {**self.told}}}
+
+
+def answer(exchange: Exchange, told: Json | Refusal) -> Json:
+    """The response to a call. A read has no result that is an error: that one is raised, as `Rejected`."""
+    if exchange.method == TOOL_CALL:
+        return response(exchange, told.result if isinstance(told, Refusal) else told)
+    if isinstance(told, Refusal):
+        raise exchange.rejected(told.code, told.text, {EXTENSION: {**told.told}})
+    if told.keys() == {"error"}:
+        raise exchange.rejected_as(told["error"])
+    return response(exchange, listing(told))
 
 
 def response(exchange: Exchange, result: Json, info: Json = OURSELVES) -> Json:

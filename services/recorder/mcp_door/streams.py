@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,8 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from recorder.mcp_door import shape
+from recorder.mcp_door.changes import Changed
 from recorder.mcp_door.exchange import Exchange, Json, Rejected
-from recorder.toolport.hearing import Hearing, Progress, hearing
+from recorder.toolport.hearing import Hearing, Kind, Progress, hearing
 from takeback import json
 from takeback.errors import Problem
 from takeback.tasks import end
@@ -95,18 +96,18 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
-async def notices(message: Json | None, changed: asyncio.Event) -> AsyncIterator[bytes]:
-    """*message*, if there is one, whenever *changed* is set, and signs of life between."""
+async def notices(messages: Mapping[Kind, Json], changed: Changed) -> AsyncIterator[bytes]:
+    """Each of the *messages* whenever what it is of has changed, and signs of life between."""
     while True:
         try:
             async with asyncio.timeout(PING_SECONDS):
-                await changed.wait()
+                kinds = await changed.take()
         except TimeoutError:
             yield PING
             continue
-        changed.clear()
-        if message is not None:
-            yield shape.frame(message)
+        for kind, message in messages.items():
+            if kind in kinds:
+                yield shape.frame(message)
 
 
 def as_json(message: Json, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from anyio import CancelScope
+
+Kind = Literal["tools", "resources", "prompts"]
+"""What an MCP server lists, and tells changes of."""
 
 
 class Progress(Protocol):
@@ -64,8 +67,8 @@ def unheard() -> Iterator[None]:
 
 @runtime_checkable
 class Changing(Protocol):
-    """A port whose tool server tells when its list of tools has changed."""
+    """A port whose tool server tells when one of its lists has changed."""
 
-    def changes(self, tell: Callable[[], None]) -> AbstractContextManager[None]:
-        """While the block runs, *tell* is called at each change that the server tells of."""
+    def changes(self, tell: Callable[[Kind], None]) -> AbstractContextManager[None]:
+        """While the block runs, *tell* is called at each change that the server tells of, with what has changed."""
         ...

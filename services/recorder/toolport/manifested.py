@@ -15,16 +15,19 @@ from recorder.manifest.model import Manifest
 from recorder.manifest.model import Operation as Manifested
 from recorder.manifest.states import ABSENT, State, Target
 from recorder.prepared import Prepared, ReadRecord
-from recorder.toolport.hearing import Changing
+from recorder.toolport import offers
+from recorder.toolport.hearing import Changing, Kind
 from recorder.toolport.looking import Looking, Unreadable, view_of
 from recorder.toolport.port import (
     OWN,
     Description,
     NoAnswer,
+    Offering,
     Operation,
     Outcome,
     Preview,
     ToolPort,
+    Unsupported,
     clause,
     pin_of,
 )
@@ -56,7 +59,13 @@ class ManifestPort:
         self._hash = checked.hash
         self._reach = reach
 
-    def changes(self, tell: Callable[[], None]) -> AbstractContextManager[None]:
+    async def ask(self, method: str, params: Json, *, deadline: float) -> Json:
+        """See `port.Offering`."""
+        if not isinstance(self._inner, Offering):
+            raise Unsupported(f"The tool server offers nothing beside its tools; {method} was not sent.")
+        return await self._inner.ask(method, params, deadline=deadline)
+
+    def changes(self, tell: Callable[[Kind], None]) -> AbstractContextManager[None]:
         """See `hearing.Changing`."""
         return self._inner.changes(tell) if isinstance(self._inner, Changing) else nullcontext()
 
@@ -75,7 +84,11 @@ class ManifestPort:
             undo_tool=described.undo_tool or OWN,
             observe_tool=described.observe_tool or OWN,
             preview_tool=described.preview_tool or OWN,
-            tools={operation.name: operation.input_schema for operation in described.operations},
+            tools={
+                operation.name: operation.input_schema
+                for operation in described.operations
+                if not offers.is_read(operation.definition)
+            },
         )
 
     def _hidden(self, name: str) -> bool:

@@ -22,5 +22,8 @@ PROTOCOL_REFUSALS = frozenset(
 )
 """The server looked at the request and ran nothing."""
 
+NO_ANSWERS = frozenset({NOT_SENT, REFUSED, SESSION_GONE, FAILED, types.REQUEST_TIMEOUT, types.CONNECTION_CLOSED})
+"""Said by this side, of the way to the server; every other error is the server's own answer."""
+
 CLOSED = "Connection closed"
 """How the MCP client itself words a connection that has ended; a server's own error of that code reads otherwise."""

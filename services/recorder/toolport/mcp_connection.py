@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context, ContextVar
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import mcp_types as types
 import structlog
@@ -16,15 +16,26 @@ from mcp.client._transport import TransportStreams
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared._stream_protocols import WriteStream
 from mcp.shared.message import SessionMessage
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
-from recorder.toolport.hearing import Progress
+from recorder.toolport.hearing import Kind, Progress
 from takeback.tasks import end
 
 log = structlog.get_logger()
 Connect = Callable[[], AbstractAsyncContextManager[TransportStreams]]
 Json = dict[str, Any]
+
+_TOLD: Final[dict[type, Kind]] = {
+    types.ToolListChangedNotification: "tools",
+    types.ResourceListChangedNotification: "resources",
+    types.PromptListChangedNotification: "prompts",
+    ToolsListChanged: "tools",
+    ResourcesListChanged: "resources",
+    PromptsListChanged: "prompts",
+}
+"""Which list has changed: as a 2025-11-25 server says it unasked, and a 2026-07-28 one to who listens."""
 
 _sent: ContextVar[list[bool] | None] = ContextVar("sent", default=None)
 
@@ -61,7 +72,7 @@ class Connection:
     Once retired it takes no new callers and closes after its last one.
     """
 
-    def __init__(self, connect: Connect, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, connect: Connect, changed: Callable[[Kind], None] = lambda _: None) -> None:
         self._connect = connect
         self._changed = changed
         self._hearing: asyncio.Task[None] | None = None
@@ -98,7 +109,7 @@ class Connection:
         self._retired.set()
 
     def hear_changes(self) -> None:
-        """From now on *changed* is called when the server says that its list of tools has changed."""
+        """From now on *changed* is called when the server says that a list of its has changed."""
         if self._hearing is None:
             self._hearing = asyncio.create_task(self._hear(), context=Context())
 
@@ -124,19 +135,25 @@ class Connection:
 
     async def _on_message(self, message: object) -> None:
         """A 2025-11-25 server tells unasked."""
-        if isinstance(message, types.ToolListChangedNotification):
-            self._changed()
+        if (kind := _TOLD.get(type(message))) is not None:
+            self._changed(kind)
 
     async def _hear(self) -> None:
         """A 2026-07-28 server tells whoever asks to be told."""
         try:
             client = await asyncio.shield(self._ready)
-            tools = client.server_capabilities.tools
-            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            able = client.server_capabilities
+            tools, resources, prompts = (
+                bool(part is not None and part.list_changed) for part in (able.tools, able.resources, able.prompts)
+            )
+            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (tools or resources or prompts):
                 return
-            async with client.listen(tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self._changed()
+            async with client.listen(
+                tools_list_changed=tools, resources_list_changed=resources, prompts_list_changed=prompts
+            ) as changes:
+                async for change in changes:
+                    if (kind := _TOLD.get(type(change))) is not None:
+                        self._changed(kind)
         except (MCPError, SubscriptionLost, OSError, TimeoutError) as error:
             log.info("a tool server's changes are no longer heard", error=str(error))
 
@@ -147,7 +164,7 @@ class Connection:
 
 async def request(
     client: Client,
-    message: types.CallToolRequest | types.ListToolsRequest,
+    message: types.ClientRequest,
     deadline: float,
     progress: Progress | None = None,
 ) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import mcp_types as types
@@ -12,9 +13,9 @@ from mcp import Client, MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from recorder.toolport import answers
-from recorder.toolport.hearing import Progress, hearing
-from recorder.toolport.mcp_codes import CLOSED, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
+from recorder.toolport import answers, offers
+from recorder.toolport.hearing import Kind, Progress, hearing
+from recorder.toolport.mcp_codes import CLOSED, NO_ANSWERS, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
 from recorder.toolport.mcp_connection import Connect, Connection, Sent, request
 from recorder.toolport.mcp_post import HttpPosts
 from recorder.toolport.port import (
@@ -23,6 +24,7 @@ from recorder.toolport.port import (
     NotSent,
     Outcome,
     Preview,
+    ServerError,
     ToolPortError,
     ToolRefused,
     Unsupported,
@@ -51,23 +53,22 @@ class McpTool:
         self._posts = posts
         self._connection: Connection | None = None
         self._described: Description | None = None
+        self._reads: frozenset[str] = frozenset()
         self._closed = False
-        self._listeners: set[Callable[[], None]] = set()
+        self._listeners: set[Callable[[Kind], None]] = set()
 
     async def describe(self, *, deadline: float) -> Description:
         async def ask(client: Client, left: float) -> Description:
-            tools, cursor = [], None
-            for _ in range(_MOST_PAGES):
-                page = types.PaginatedRequestParams(cursor=cursor)
-                listed = await request(client, types.ListToolsRequest(params=page), left)
-                tools += listed["tools"]
-                cursor = listed.get("nextCursor")
-                if cursor is None:
-                    break
+            able = client.server_capabilities
+            beside = offers.offered(able)
+            # One that offers something else may have no tools, and says so; any other is asked.
+            tools = [] if able.tools is None and beside else await _tools(client, left)
             info = client.server_info
             server = info.model_dump(mode="json", by_alias=True, exclude_none=True) if info is not None else {}
-            extensions = client.server_capabilities.extensions
-            return answers.description(server, extensions, tools, client.instructions)
+            described = answers.description(server, able.extensions, tools, client.instructions)
+            reads = offers.reads(beside, [tool["name"] for tool in tools])
+            self._reads = frozenset(read.name for read in reads)
+            return replace(described, operations=[*described.operations, *reads], offers=beside)
 
         self._described = await self._with_client(ask, deadline)
         return self._described
@@ -75,14 +76,18 @@ class McpTool:
     async def call(self, operation: str, arguments: Json, meta: RequestMeta, *, deadline: float) -> Outcome:
         heard = hearing.get()
         if heard is None:
-            return answers.outcome(await self._tool(operation, arguments, deadline, {EXTENSION: meta.wire()}))
+            return await self._outcome(operation, arguments, meta, deadline, None)
         if heard.cancelled:
             raise NotSent(f"The caller gave up before anything was sent to {self._name}.")
         with heard.asking() as asking:
-            result = await self._tool(operation, arguments, deadline, {EXTENSION: meta.wire()}, heard.progress)
+            outcome = await self._outcome(operation, arguments, meta, deadline, heard.progress)
         if asking.cancelled_caught:
             raise NoAnswer(f"The caller cancelled the call while {self._name} worked on it.")
-        return answers.outcome(result)
+        return outcome
+
+    async def ask(self, method: str, params: Json, *, deadline: float) -> Json:
+        """See `port.Offering`."""
+        return await self._request(method, params, deadline, None)
 
     async def preview(self, operation: str, arguments: Json, *, deadline: float) -> Preview:
         tool = await self._special("preview", deadline)
@@ -101,7 +106,7 @@ class McpTool:
         )
 
     @contextmanager
-    def changes(self, tell: Callable[[], None]) -> Iterator[None]:
+    def changes(self, tell: Callable[[Kind], None]) -> Iterator[None]:
         """See `hearing.Changing`."""
         self._listeners.add(tell)
         if self._connection is not None:
@@ -118,9 +123,9 @@ class McpTool:
         if self._posts is not None:
             await self._posts.close()
 
-    def _tell(self) -> None:
+    def _tell(self, kind: Kind) -> None:
         for tell in list(self._listeners):
-            tell()
+            tell(kind)
 
     async def _special(self, role: str, deadline: float) -> str:
         described = self._described or await self.describe(deadline=deadline)
@@ -128,6 +133,29 @@ class McpTool:
         if tool is None:
             raise Unsupported(f"{self._name} has no {role} tool. Nothing was sent.")
         return tool
+
+    async def _outcome(
+        self, operation: str, arguments: Json, meta: RequestMeta, deadline: float, progress: Progress | None
+    ) -> Outcome:
+        if operation not in self._reads:
+            return answers.outcome(await self._tool(operation, arguments, deadline, {EXTENSION: meta.wire()}, progress))
+        try:
+            return offers.outcome(operation, await self._request(operation, arguments, deadline, progress))
+        except ServerError as error:
+            return offers.outcome(operation, {"error": error.answer})
+
+    async def _request(self, method: str, params: Json, deadline: float, progress: Progress | None) -> Json:
+        message = offers.request_of(method, params)
+
+        async def ask(client: Client, left: float) -> Json:
+            try:
+                return await request(client, message, left, progress)
+            except MCPError as error:
+                if error.code in NO_ANSWERS:
+                    raise
+                raise ServerError(error.error.model_dump(mode="json", exclude_none=True)) from error
+
+        return await self._with_client(ask, deadline)
 
     async def _tool(
         self, name: str, arguments: Json, deadline: float, meta: Json | None = None, progress: Progress | None = None
@@ -213,3 +241,17 @@ class McpTool:
         if sent:
             return NoAnswer(f"{self._name} did not answer in time; what it did is not known.")
         return NotSent(f"{self._name} was not connected in time; nothing was sent.")
+
+
+async def _tools(client: Client, deadline: float) -> list[Json]:
+    tools: list[Json] = []
+    cursor = None
+    for _ in range(_MOST_PAGES):
+        listed = await request(
+            client, types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor)), deadline
+        )
+        tools += listed["tools"]
+        cursor = listed.get("nextCursor")
+        if cursor is None:
+            break
+    return tools

@@ -52,6 +52,14 @@ class ToolRefused(ToolPortError):
         self.status = status
 
 
+class ServerError(ToolPortError):
+    """The tool server answered with a JSON-RPC error, which stands in *answer* as it came."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(f"The tool server answered: {clause(error.get('message'))}")
+        self.answer = error
+
+
 class Unsupported(ToolPortError):
     """The tool server has no undo, observe or preview. Nothing was sent."""
 
@@ -83,6 +91,8 @@ class Description:
     info: dict[str, Any] = field(default_factory=dict)
     """What the server says of itself (MCP ``serverInfo``), and the instructions that it gives."""
     instructions: str | None = None
+    offers: dict[str, Any] = field(default_factory=dict)
+    """Its capabilities beside tools that go through the door: resources, prompts, completions."""
 
 
 class Outcome(NamedTuple):
@@ -175,6 +185,18 @@ class SelfMade(Protocol):
 
         *names*: under which name a record is known now. *resumed*: it may have been sent before, so nothing is sent:
         the answer is what the records show.
+        """
+        ...
+
+
+@runtime_checkable
+class Offering(Protocol):
+    """A port whose server can be asked what it offers beside its tools, in MCP's own methods (`recorder.toolport.offers`)."""
+
+    async def ask(self, method: str, params: dict[str, Any], *, deadline: float) -> dict[str, Any]:
+        """The result as it came: of a list, or a completion. Nothing of it is journaled.
+
+        Raises like `ToolPort`'s methods, and `ServerError` for what the server answered instead.
         """
         ...
 

@@ -27,7 +27,7 @@ async def test_a_call_that_is_asked_says_of_whom_and_its_retry_fetches_the_resul
         asked = await client.call_tool("send_mail", SENT)
         assert told(asked)["status"] == "awaiting_approval"
         approval = told(asked)["approval"]
-        for part in ("was not forwarded", "olga", approval, "call the tool again"):
+        for part in ("was not forwarded", "olga", approval, "make the same call again"):
             assert part in text(asked)
         assert told(await client.call_tool("send_mail", SENT))["approval"] == approval, "no second question"
     assert deals.effects == 0

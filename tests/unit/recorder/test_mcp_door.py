@@ -14,6 +14,7 @@ from recorder.mcp_door import shape
 from recorder.mcp_door.asking import States, Waits, elicitation, in_problem, in_words
 from recorder.mcp_door.calling import wanted
 from recorder.mcp_door.exchange import Exchange, Notice, Rejected, new_session, read
+from recorder.mcp_door.shape import Refusal
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import Problem, unavailable
@@ -108,19 +109,21 @@ def test_a_link_is_all_that_a_client_is_asked_to_show() -> None:
         types.ElicitRequestURLParams.model_validate(shown)
         assert shown["mode"] == "url" and "requestedSchema" not in shown
     words = in_words(WAITS, link)
-    assert words["isError"] and all(part in words["content"][0]["text"] for part in ("olga", "apr_1", link, "Why."))
+    assert words.result["isError"] and words.result["content"] == [{"type": "text", "text": words.text}]
+    assert all(part in words.text for part in ("olga", "apr_1", link, "Why."))
 
 
 def test_a_refusal_says_what_happened_and_whether_to_try_again() -> None:
     """J3: fail-closed, and clear to an agent."""
     away = in_problem(unavailable("journal-unavailable", "The journal is away. Nothing was forwarded; try again."))
-    assert away["isError"] and "Nothing was forwarded; try again" in away["content"][0]["text"]
-    assert away["_meta"][EXTENSION] == {"problem": "journal-unavailable", "retryAfterSeconds": 1}
+    assert isinstance(away, Refusal) and "Nothing was forwarded; try again" in away.text
+    assert away.result["_meta"][EXTENSION] == {"problem": "journal-unavailable", "retryAfterSeconds": 1}
     own = {"content": [{"type": "text", "text": "locked"}], "isError": True, "structuredContent": {"x": 1}}
     failed = Problem(502, "tool-failed", "…", entry={"id": "ent_1", "status": "failed"}, result=own)
     assert in_problem(failed) == own, "the tool's own error is the tool's own"
     unheard = Problem(502, "tool-failed", "…", entry={"id": "ent_1", "status": "failed"}, result=None)
-    assert in_problem(unheard)["_meta"][EXTENSION]["entry"] == "ent_1"
+    words = in_problem(unheard)
+    assert isinstance(words, Refusal) and words.told["entry"] == "ent_1"
 
 
 def test_a_session_says_what_its_client_can_do_and_nothing_of_who_it_is() -> None:
