@@ -10,6 +10,7 @@ import yaml
 from mcp.server import MCPServer
 from mcp_types import CallToolResult
 
+from recorder.toolport.offers import READS
 from takeback.errors import Problem
 from takeback.extension import EXTENSION
 from takeback.messages.campaign import McpHttp
@@ -44,7 +45,8 @@ async def test_a_tool_that_the_manifest_leaves_out_asks_and_a_changed_helper_is_
     sources = {operation["operation"]: operation["source"] for operation in again["operations"]}
     assert sources["tell"] == "none"
     pins = {operation["operation"]: operation["pin"] for operation in shown["operations"]}
-    assert {o["operation"] for o in again["operations"] if o["pin"] == pins[o["operation"]]} == set()
+    same = {o["operation"] for o in again["operations"] if o["pin"] == pins[o["operation"]]}
+    assert same == set(READS.values()), "what no manifest says has the pin that it had"
 
 
 async def test_a_manifest_that_does_not_fit_its_server_is_refused_with_every_line(
