@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from takeback.extension import Declared
 from takeback.messages.campaign import Serialize
 from takeback.messages.entry import Unresolved
-from takeback.resource_names import parsed, plain
+from takeback.resource_names import Nameless, expand
 
 LONGEST: Final = 1500
 """Characters of a resource that the journal can index and that a server may have to read back."""
@@ -78,15 +78,11 @@ def _expanded(
 ) -> str | None:
     if template is None:
         return None
-    read = parsed(template)
-    values: dict[str, str] = {}
-    for variable in read.variable_names:
-        text = plain(arguments.get(variable))
-        if not text:
-            unresolved.append(Unresolved(field=name, reason=f"the argument {variable} has no plain value"))
-            return None
-        values[variable] = text
-    expanded = read.expand(values)
+    try:
+        expanded = expand(template, arguments)
+    except Nameless as error:
+        unresolved.append(Unresolved(field=name, reason=f"the argument {error}"))
+        return None
     if len(expanded) > LONGEST:
         unresolved.append(Unresolved(field=name, reason=f"the resource is longer than {LONGEST} characters"))
         return None

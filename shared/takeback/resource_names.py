@@ -9,14 +9,22 @@ from typing import Any
 from mcp.shared.uri_template import UriTemplate
 
 
-def expand(template: str, values: Mapping[str, Any]) -> str | None:
-    """The resource that *template* names for these arguments; None where one of its variables has no plain value."""
+class Nameless(ValueError):
+    """A template names nothing: its *variable* has no plain value."""
+
+    def __init__(self, variable: str) -> None:
+        super().__init__(f"{variable} has no plain value")
+        self.variable = variable
+
+
+def expand(template: str, values: Mapping[str, Any]) -> str:
+    """The resource that *template* names for these values; raises `Nameless`."""
     read = parsed(template)
     variables: dict[str, str] = {}
     for name in read.variable_names:
-        text = plain(values.get(name))
+        text = _plain(values.get(name))
         if not text:
-            return None
+            raise Nameless(name)
         variables[name] = text
     return read.expand(variables)
 
@@ -27,7 +35,7 @@ def parsed(template: str) -> UriTemplate:
     return UriTemplate.parse(template)
 
 
-def plain(value: Any) -> str | None:
+def _plain(value: Any) -> str | None:
     """*value* as it stands in a name; None for what has no one way to be written there."""
     if isinstance(value, bool):
         return "true" if value else "false"

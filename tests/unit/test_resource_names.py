@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from takeback.resource_names import expand
+from takeback.resource_names import Nameless, expand
 
 
 @given(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
@@ -23,6 +23,8 @@ def test_different_ids_never_name_the_same_resource(one: str, other: str) -> Non
 
 @pytest.mark.parametrize("value", [None, "", [], {}, 1.5])
 def test_a_template_without_a_plain_value_names_nothing(value: Any) -> None:
-    assert expand("crm://acme/deal/{id}", {"id": value}) is None
-    assert expand("crm://acme/deal/{id}", {}) is None
+    for values in ({"id": value}, {}):
+        with pytest.raises(Nameless) as nameless:
+            expand("crm://acme/deal/{id}", values)
+        assert nameless.value.variable == "id"
     assert expand("crm://acme/deal/{id}", {"id": 7}) == "crm://acme/deal/7"

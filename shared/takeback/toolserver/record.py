@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel, to_snake
 from pydantic_core import to_jsonable_python
 
 from takeback import json
-from takeback.resource_names import expand, parsed
+from takeback.resource_names import Nameless, expand, parsed
 from takeback.toolserver.binding import Bound
 
 Tx: TypeAlias = "Connection[Any] | PoolConnectionProxy[Any]"
@@ -95,10 +95,11 @@ class Record:
 
         Raises `ValueError` where an id is not a plain value.
         """
-        resource = expand(self.template, to_jsonable_python(ids))
-        if resource is None:
-            raise ValueError(f"{self.template} needs a plain, non-empty value for each of {self.variables}, not {ids}")
-        return resource
+        try:
+            return expand(self.template, to_jsonable_python(ids))
+        except Nameless as error:
+            wanted = f"a plain, non-empty value for each of {self.variables}"
+            raise ValueError(f"{self.template} needs {wanted}, not {ids}") from error
 
     def match(self, resource: str) -> Ids | None:
         """The ids in *resource*, or None where it is another kind's."""
