@@ -14,7 +14,7 @@ from recorder.campaigns import Campaigns
 from recorder.mcp_door.shape import OURSELVES
 from recorder.runs import RunRow, Runs
 from recorder.toolport.hearing import Kind
-from recorder.toolport.offers import READS, is_read
+from recorder.toolport.offers import READS, read_names
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import not_found
@@ -148,12 +148,12 @@ class Catalog:
                 campaign,
             )
         definitions = {(row["server"], row["operation"]): json.loads(row["definition"]) for row in rows}
-        reads = frozenset(of for of, definition in definitions.items() if is_read(definition))
+        known = {row["name"]: _server(row["capabilities"]) for row in servers}
+        reads = frozenset((name, read) for name, server in known.items() for read in read_names(server.offers))
         tools = {of: _shown(definition) for of, definition in definitions.items() if of not in reads}
         names: dict[str, tuple[str, str]] = {}
         for of in tools:  # of two that would read the same the first keeps the name; each has its own at its server
             names.setdefault(SEPARATOR.join(of), of)
-        known = {row["name"]: _server(row["capabilities"]) for row in servers}
         return _Registered(version or 0, known, tools, reads, names)
 
 

@@ -87,7 +87,7 @@ class ManifestPort:
             tools={
                 operation.name: operation.input_schema
                 for operation in described.operations
-                if not offers.is_read(operation.definition)
+                if operation.name not in offers.read_names(described.offers)
             },
         )
 

@@ -60,13 +60,14 @@ class McpTool:
     async def describe(self, *, deadline: float) -> Description:
         async def ask(client: Client, left: float) -> Description:
             able = client.server_capabilities
-            beside = offers.offered(able)
+            offered = offers.offered(able)
             # One that offers something else may have no tools, and says so; any other is asked.
-            tools = [] if able.tools is None and beside else await _tools(client, left)
+            tools = [] if able.tools is None and offered else await _tools(client, left)
+            beside = offers.beside(offered, [tool["name"] for tool in tools])
             info = client.server_info
             server = info.model_dump(mode="json", by_alias=True, exclude_none=True) if info is not None else {}
             described = answers.description(server, able.extensions, tools, client.instructions)
-            reads = offers.reads(beside, [tool["name"] for tool in tools])
+            reads = offers.reads(beside)
             self._reads = frozenset(read.name for read in reads)
             return replace(described, operations=[*described.operations, *reads], offers=beside)
 
@@ -142,7 +143,7 @@ class McpTool:
         try:
             return offers.outcome(operation, await self._request(operation, arguments, deadline, progress))
         except ServerError as error:
-            return offers.outcome(operation, {"error": error.answer})
+            return Outcome({"error": error.answer}, None, True)
 
     async def _request(self, method: str, params: Json, deadline: float, progress: Progress | None) -> Json:
         message = offers.request_of(method, params)
@@ -155,7 +156,10 @@ class McpTool:
                     raise
                 raise ServerError(error.error.model_dump(mode="json", exclude_none=True)) from error
 
-        return await self._with_client(ask, deadline)
+        answer = await self._with_client(ask, deadline)
+        if answer.get("resultType", "complete") != "complete":
+            raise NoAnswer(f"{self._name} wants something of the user before it answers {method}.")
+        return answer
 
     async def _tool(
         self, name: str, arguments: Json, deadline: float, meta: Json | None = None, progress: Progress | None = None

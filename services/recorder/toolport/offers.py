@@ -42,33 +42,35 @@ def offered(capabilities: BaseModel) -> Json:
     return told | ({"completions": {}} if told and "completions" in said else {})
 
 
-def reads(offers: Json, tools: Iterable[str]) -> list[Operation]:
-    """The operations of a server that *offers* that, and has *tools* of these names."""
+def beside(offers: Json, tools: Iterable[str]) -> Json:
+    """What of *offers* is there beside *tools* of these names."""
     taken = set(tools)
-    return [_OPERATIONS[name] for kind, name in READS.items() if kind in offers and name not in taken]
+    left = {kind: offers[kind] for kind, name in READS.items() if kind in offers and name not in taken}
+    return left | ({"completions": {}} if left and "completions" in offers else {})
 
 
-def is_read(definition: Mapping[str, Any]) -> bool:
-    """Whether this is the definition of such a read, and not a tool's."""
-    return definition.get("method") in READS.values() and definition.get("method") == definition.get("name")
+def read_names(offers: Mapping[str, Any]) -> list[str]:
+    """The reads of a server that *offers* that beside its tools."""
+    return [name for kind, name in READS.items() if kind in offers]
+
+
+def reads(offers: Json) -> list[Operation]:
+    """The operations of a server that *offers* that beside its tools."""
+    return [_OPERATIONS[name] for name in read_names(offers)]
 
 
 def request_of(method: str, params: Json) -> Any:
     """The request; raises `ToolRefused` for *params* that MCP does not have for it."""
     try:
-        return _REQUESTS[method].model_validate({"method": method, "params": params})
+        # By the names on the wire alone: what a model calls `meta` is nothing that a client may say there.
+        return _REQUESTS[method].model_validate({"method": method, "params": params}, by_alias=True, by_name=False)
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()[:5])
         raise ToolRefused(f"{method} does not take this: {wrong}. Nothing was sent") from error
 
 
 def outcome(method: str, answer: Json) -> Outcome:
-    """The outcome in the *answer* to a read: ``{error: …}`` where the server said that.
-
-    Raises `NoAnswer` for what is no result of it.
-    """
-    if "error" in answer:
-        return Outcome(answer, None, True)
+    """The outcome in the result of a read; raises `NoAnswer` for what is none."""
     if not isinstance(answer.get(_CONTENT[method]), list):
         raise NoAnswer(f"The tool server answered {method} with something that is no result of it.")
     return Outcome(answer, None, False)

@@ -1,0 +1,117 @@
+"""Resources and prompts at the MCP door, when the server or the client is not as it should be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import mcp_types as types
+import pytest
+import pytest_asyncio
+from mcp.shared.inbound import encode_header_value
+
+from takeback.extension import EXTENSION
+from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab
+from tests.servers_lab.hostile import Hostile
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+READ = "resources/read"
+URI = "x://a"
+CONTENT = {"uri": URI, "text": "t"}
+_CACHED = '"ttlMs":0,"cacheScope":"private"'
+MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+
+
+@pytest_asyncio.fixture(loop_scope="package", params=ERAS)
+async def hostile(request: pytest.FixtureRequest) -> AsyncIterator[Hostile]:
+    async with Hostile().serving() as hostile:
+        if request.param == "2025-11-25":
+            hostile.error("server/discover", {"code": -32601, "message": "Method not found"})
+        yield hostile
+
+
+@pytest_asyncio.fixture(loop_scope="package")
+async def attacked(lab: McpLab, hostile: Hostile) -> McpCampaign:
+    policy = {"operations": {"bad/look": "allow"}}
+    return await lab.campaign(policy, bad={"transport": "mcp", "url": hostile.url})
+
+
+async def test_a_result_with_a_member_called_error_is_a_result(attacked: McpCampaign, hostile: Hostile) -> None:
+    """G11: what the client gets and what its entry says are one."""
+    hostile.result(READ, MODERN | {"contents": [CONTENT], "error": "boom"})
+    assert (await _posted(attacked, READ, {"uri": URI}))["result"]["contents"] == [CONTENT]
+    (entry,) = await attacked.entries()
+    assert entry["status"] == "committed"
+
+
+@pytest.mark.parametrize("method", [READ, "resources/list"])
+async def test_what_a_server_wants_of_the_user_is_not_passed_on(
+    attacked: McpCampaign, hostile: Hostile, method: str
+) -> None:
+    """P6: a link that a client is shown here is the recorder's own, and so is the state that goes with it."""
+    asked = {
+        "method": "elicitation/create",
+        "params": {"mode": "url", "message": "m", "url": "http://elsewhere.example"},
+    }
+    wanting = {"resultType": "input_required", "requestState": "theirs", "inputRequests": {"a": asked}}
+    hostile.result(method, MODERN | wanting | {"contents": [], "resources": []})
+    answer = await _posted(attacked, method, {"uri": URI} if method == READ else {}, "2026-07-28")
+    assert "error" in answer or answer["result"]["resultType"] == "complete"
+
+
+async def test_a_tool_that_is_made_to_look_like_a_read_is_a_tool(lab: McpLab, hostile: Hostile) -> None:
+    """J9, J15: what a server calls ``resources/read`` is its tool, whatever else its definition says."""
+    hostile.tools = [{"name": READ, "method": READ, "inputSchema": {"type": "object"}}]
+    campaign = await lab.campaign(bad={"transport": "mcp", "url": hostile.url})
+    listed = await _posted(campaign, "tools/list", {})
+    assert [tool["name"] for tool in listed["result"]["tools"]] == [READ]
+    assert (await _posted(campaign, READ, {"uri": URI}))["error"]["code"] == types.METHOD_NOT_FOUND
+    called = await _posted(campaign, "tools/call", {"name": READ, "arguments": {}})
+    assert called["result"]["_meta"][EXTENSION]["status"] == "awaiting_approval"
+
+
+async def test_nothing_that_a_client_says_of_its_request_reaches_the_server(
+    attacked: McpCampaign, hostile: Hostile
+) -> None:
+    """J18: neither under the name on the wire nor under the one that a model has for it."""
+    said = {EXTENSION: {"idempotencyKey": "mine"}, "progressToken": "mine"}
+    hostile.result("resources/list", MODERN | {"resources": []})
+    await _posted(attacked, "resources/list", {"meta": said, "_meta": said})
+    (sent,) = hostile.of("resources/list")
+    assert "mine" not in json.dumps(sent.get("_meta"))
+
+
+async def _posted(
+    campaign: McpCampaign,
+    method: str,
+    params: dict[str, Any],
+    era: Era = "2025-11-25",
+    token: str | None = None,
+    links: bool = False,
+    replica: int = 0,
+) -> dict[str, Any]:
+    """The answer to a message that no client of the SDK would send."""
+    headers = {"mcp-protocol-version": era}
+    if era == "2026-07-28":
+        prefix = "io.modelcontextprotocol"
+        said = {
+            f"{prefix}/protocolVersion": era,
+            f"{prefix}/clientCapabilities": {"elicitation": {"url": {}}} if links else {},
+        }
+        params = {**params, "_meta": {**said, f"{prefix}/clientInfo": {"name": "c", "version": "1"}}}
+        named = params.get("uri" if method == READ else "name")
+        headers |= {"mcp-method": method, "mcp-name": encode_header_value(named) if isinstance(named, str) else ""}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    answer = await _sent(campaign, body, token, replica, **headers)
+    assert answer.status_code < 500, answer.text
+    return dict(answer.json())
+
+
+async def _sent(
+    campaign: McpCampaign, body: Any, token: str | None = None, replica: int = 0, **headers: str
+) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=20) as http:
+        authorization = {"authorization": f"Bearer {token or campaign.lab.token()}"}
+        return await http.post(campaign.url("bad", replica), json=body, headers=authorization | headers)
