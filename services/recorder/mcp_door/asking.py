@@ -119,6 +119,14 @@ def in_problem(problem: Problem) -> Json | Refusal:
     return Refusal(problem.detail, told, types.INVALID_PARAMS if problem.status == 422 else types.INTERNAL_ERROR)
 
 
+def without_result(entry: Json) -> Refusal:
+    """What is said of a call that ran, where its result is nothing that JSON or the journal can hold."""
+    why = next((item["reason"] for item in entry["unresolved"] if item["field"] == "result"), "it could not be kept")
+    operation = f"{entry['server']}/{entry['operation']}"
+    text = f"{operation} was called, and its result cannot be passed on: {why.rstrip('.')}. Do not call again for it."
+    return Refusal(text, {"entry": entry["id"], "status": entry["status"]})
+
+
 def _bound(run: str, caller: Caller, wanted: CallRequest) -> list[str | None]:
     hashed = arguments_hash(wanted.server, wanted.operation, wanted.arguments)
     return [run, caller.sub, caller.kind, wanted.agent, hashed]

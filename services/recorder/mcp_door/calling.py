@@ -9,7 +9,7 @@ from typing import Any, Final
 from recorder.answers import JOURNAL_AWAY, Answer, journal_unavailable
 from recorder.api.keys import claim_of
 from recorder.journal import Idempotency, Unwritable
-from recorder.mcp_door.asking import States, Waits, in_problem
+from recorder.mcp_door.asking import States, Waits, in_problem, without_result
 from recorder.mcp_door.continued import Continued
 from recorder.mcp_door.shape import Refusal
 from recorder.recording import Recording
@@ -76,7 +76,7 @@ class Calling:
             entry = answer.document["entry"]
             if answer.status == 202:
                 return _waits(answer)
-            told: Json | Refusal = answer.document["result"]
+            told: Json | Refusal = without_result(entry) if (result := answer.document["result"]) is None else result
         except Unwritable as error:
             return in_problem(invalid(f"The call holds what the journal cannot keep: {error}"))
         except Problem as problem:

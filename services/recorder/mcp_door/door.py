@@ -207,7 +207,8 @@ class McpDoor:
     def _note(self, notice: Notice) -> None:
         """A cancellation reaches its call; everything else that wants no answer changes nothing here."""
         if notice.method == "notifications/cancelled" and notice.session is not None:
-            heard = self._in_hand.get((notice.session, notice.params.get("requestId", "")))
+            of = notice.params.get("requestId")
+            heard = self._in_hand.get((notice.session, of)) if isinstance(of, (int, str)) else None
             if heard is not None:
                 heard.cancel()
 

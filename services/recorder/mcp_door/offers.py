@@ -17,6 +17,7 @@ from recorder.servers import Servers
 from recorder.toolport.hearing import Kind
 from recorder.toolport.offers import COMPLETE, READS
 from recorder.toolport.port import Offering, ServerError, ToolPortError, ToolRefused
+from takeback import json
 from takeback.auth import Caller
 from takeback.errors import Problem
 
@@ -28,14 +29,15 @@ _LISTS: Final[dict[str, Kind]] = {
     "resources/templates/list": "resources",
     "prompts/list": "prompts",
 }
-_COMPLETED: Final[dict[object, Kind]] = {"ref/resource": "resources", "ref/prompt": "prompts"}
+_COMPLETED: Final[dict[str, Kind]] = {"ref/resource": "resources", "ref/prompt": "prompts"}
 
 
 def kind_of(message: Exchange) -> Kind | None:
     """Of what a request lists or completes something, or reads it; None for any other request."""
     if message.method == COMPLETE:
         ref = message.params.get("ref")
-        return _COMPLETED.get(ref.get("type") if isinstance(ref, dict) else None, "prompts")
+        completed = ref.get("type") if isinstance(ref, dict) else None
+        return _COMPLETED.get(completed, "prompts") if isinstance(completed, str) else "prompts"
     return _LISTS.get(message.method) or next((kind for kind, name in READS.items() if name == message.method), None)
 
 
@@ -60,9 +62,9 @@ class Offers:
         try:
             port = await self._servers.port(found.campaign, server or "", found.campaign_version)
             assert isinstance(port, Offering), "only such a port has told of offers"
-            answer = await port.ask(message.method, params, deadline=_SECONDS)
+            answer = _passed_on(message, await port.ask(message.method, params, deadline=_SECONDS))
         except ServerError as error:
-            raise message.rejected_as(error.answer) from error
+            raise message.rejected_as(_passed_on(message, error.answer)) from error
         except ToolRefused as error:
             raise message.rejected(types.INVALID_PARAMS, f"{error}.") from error
         except ToolPortError as error:
@@ -70,3 +72,15 @@ class Offers:
         except Problem as problem:
             raise message.rejected(types.INTERNAL_ERROR, problem.detail) from problem
         return answer if message.method == COMPLETE else shape.listing(answer)
+
+
+def _passed_on(message: Exchange, answer: Json) -> Json:
+    """*answer*; raises `Rejected` for one that is more than JSON, or than a read's may be."""
+    try:
+        json.check(answer)
+    except Problem as problem:
+        why = problem.detail.removesuffix(" Nothing was changed.")
+        raise message.rejected(
+            types.INTERNAL_ERROR, f"The tool server's answer cannot be passed on. {why}"
+        ) from problem
+    return answer

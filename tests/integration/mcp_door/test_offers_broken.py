@@ -38,6 +38,33 @@ async def attacked(lab: McpLab, hostile: Hostile) -> McpCampaign:
     return await lab.campaign(policy, bad={"transport": "mcp", "url": hostile.url})
 
 
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(("method", "odd"), [(READ, "9" * 30), (READ, '"\\u0000"'), ("tools/call", '"\\u0000"')])
+async def test_an_answer_that_cannot_be_kept_is_said_to_be(
+    attacked: McpCampaign, hostile: Hostile, method: str, odd: str, era: Era
+) -> None:
+    """J2: the call ran and its entry says so; its caller hears why there is no result."""
+    hostile.answers[method] = f'"result":{{"resultType":"complete",{_CACHED},"contents":[],"content":[],"odd":{odd}}}'
+    params = {"uri": URI} if method == READ else {"name": "look"}
+    answer = await _posted(attacked, method, params, era)
+    told = answer["error"]["message"] if method == READ else answer["result"]["content"][0]["text"]
+    assert "cannot be passed on" in told
+    (entry,) = await attacked.entries()
+    assert (entry["status"], entry["result"]) == ("committed", None)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_list_that_cannot_be_passed_on_is_an_error(attacked: McpCampaign, hostile: Hostile, era: Era) -> None:
+    """J15: in a result, and in an error."""
+    hostile.answers["resources/list"] = (
+        f'"result":{{"resultType":"complete",{_CACHED},"resources":[],"odd":{"9" * 40}}}'
+    )
+    hostile.answers["prompts/list"] = f'"error":{{"code":{"9" * 40},"message":"m"}}'
+    for method in ("resources/list", "prompts/list"):
+        answer = await _posted(attacked, method, {}, era)
+        assert "cannot be passed on" in answer["error"]["message"]
+
+
 async def test_a_result_with_a_member_called_error_is_a_result(attacked: McpCampaign, hostile: Hostile) -> None:
     """G11: what the client gets and what its entry says are one."""
     hostile.result(READ, MODERN | {"contents": [CONTENT], "error": "boom"})
@@ -72,6 +99,40 @@ async def test_a_tool_that_is_made_to_look_like_a_read_is_a_tool(lab: McpLab, ho
     assert called["result"]["_meta"][EXTENSION]["status"] == "awaiting_approval"
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("completion/complete", {"ref": {"type": []}}),
+        ("completion/complete", {"ref": {"type": {}}, "argument": 7}),
+        ("completion/complete", {"ref": []}),
+        ("resources/list", {"cursor": {}}),
+        (READ, {"uri": None}),
+        (READ, {"uri": URI, "arguments": {}}),
+        (READ, {"uri": URI, "meta": {}}),
+        (READ, {"uri": URI, "requestState": "forged"}),
+        (READ, {"uri": URI, "requestState": 7}),
+        (READ, {"uri": URI, "requestState": [[]]}),
+        ("prompts/get", {"name": "a", "arguments": {"b": 7}}),
+        ("prompts/get", {"name": "a", "arguments": []}),
+    ],
+)
+async def test_odd_params_are_refused(
+    attacked: McpCampaign, hostile: Hostile, method: str, params: dict[str, Any]
+) -> None:
+    """J3: with a JSON-RPC error, and nothing is sent or journaled."""
+    for era in ERAS:
+        answer = await _posted(attacked, method, params, era)
+        assert answer["error"]["code"] in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND, types.HEADER_MISMATCH)
+    assert hostile.of(method) == [] and await attacked.entries() == []
+
+
+@pytest.mark.parametrize("wanted", [[], {}, None, 7.5])
+async def test_a_cancellation_of_nothing_is_no_matter(attacked: McpCampaign, wanted: Any) -> None:
+    """J15: a notification is owed no answer."""
+    body = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": wanted}}
+    assert (await _sent(attacked, body, **{"mcp-session-id": "links.x"})).status_code == 202
+
+
 async def test_nothing_that_a_client_says_of_its_request_reaches_the_server(
     attacked: McpCampaign, hostile: Hostile
 ) -> None:
@@ -81,6 +142,20 @@ async def test_nothing_that_a_client_says_of_its_request_reaches_the_server(
     await _posted(attacked, "resources/list", {"meta": said, "_meta": said})
     (sent,) = hostile.of("resources/list")
     assert "mine" not in json.dumps(sent.get("_meta"))
+
+
+async def test_an_approved_read_whose_result_cannot_be_kept_is_fetched_as_such(lab: McpLab, hostile: Hostile) -> None:
+    """P6, J2: on whichever replica it is fetched, and however often."""
+    policy = {"operations": {f"bad/{READ}": "ask"}}
+    campaign = await lab.campaign(policy, bad={"transport": "mcp", "url": hostile.url})
+    hostile.answers[READ] = f'"result":{{"resultType":"complete",{_CACHED},"contents":[],"odd":"\\u0000"}}'
+    await _posted(campaign, READ, {"uri": URI})
+    await campaign.decide()
+    fetched = await _posted(campaign, READ, {"uri": URI}, replica=1)
+    assert "cannot be passed on" in fetched["error"]["message"]
+    assert len(hostile.of(READ)) == 1
+    again = await _posted(campaign, READ, {"uri": URI})
+    assert again["error"]["data"][EXTENSION]["status"] == "awaiting_approval"
 
 
 async def _posted(
