@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any, Final, get_args
 
 import structlog
@@ -13,6 +13,7 @@ from nats.aio.client import Client as Nats
 from recorder.runs import RunRow
 from recorder.servers import Servers
 from recorder.toolport.hearing import Changing, Kind
+from recorder.toolport.port import ToolPort
 from takeback import bus
 from takeback.errors import Problem
 from takeback.subjects import event_subject
@@ -41,6 +42,33 @@ class Changed:
         return taken
 
 
+class _Listened:
+    """The tool servers that are listened to: each at the port that is open to it now."""
+
+    def __init__(self, tell: Callable[[Kind], None]) -> None:
+        self._tell = tell
+        self._ports: dict[str, tuple[ToolPort, ExitStack]] = {}
+        self._ended = False
+
+    def to(self, server: str, port: ToolPort) -> None:
+        """Listens to *server* at *port*, and no longer where it was heard before."""
+        known = self._ports.get(server)
+        if self._ended or (known is not None and known[0] is port):
+            return
+        if known is not None:
+            known[1].close()
+        stack = ExitStack()
+        if isinstance(port, Changing):
+            stack.enter_context(port.changes(self._tell))
+        self._ports[server] = (port, stack)
+
+    def end(self) -> None:
+        """Listens to none any more."""
+        self._ended = True
+        for _, stack in self._ports.values():
+            stack.close()
+
+
 class Changes:
     """Listens on the bus, so that whichever replica made the change, the streams of all of them hear of it."""
 
@@ -56,18 +84,21 @@ class Changes:
         async def heard(_: Any) -> None:
             for kind in get_args(Kind):
                 changed.note(kind)
+            await attend()
 
+        async def attend() -> None:
+            for server in servers:
+                try:
+                    listened.to(server, await self._servers.port(run.campaign, server))
+                except Problem as problem:
+                    log.info("a tool server's changes cannot be heard", server=server, why=problem.detail)
+
+        listened = _Listened(changed.note)
         async with AsyncExitStack() as stack:
+            stack.callback(listened.end)
             for what in _CHANGES:
                 subscription = await self._nats.subscribe(event_subject(run.campaign, what), cb=heard)
                 stack.push_async_callback(subscription.unsubscribe)
             await bus.settle(self._nats)  # from here on nothing is missed
-            for server in servers:
-                try:
-                    port = await self._servers.port(run.campaign, server, run.campaign_version)
-                except Problem as problem:
-                    log.info("a tool server's changes cannot be heard", server=server, why=problem.detail)
-                    continue
-                if isinstance(port, Changing):
-                    stack.enter_context(port.changes(changed.note))
+            await attend()
             yield changed

@@ -21,12 +21,15 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
 from recorder.toolport.hearing import Kind, Progress
+from recorder.toolport.mcp_codes import NO_ANSWERS
 from takeback.tasks import end
 
 log = structlog.get_logger()
 Connect = Callable[[], AbstractAsyncContextManager[TransportStreams]]
 Json = dict[str, Any]
 
+_AGAIN_SECONDS: Final = 2.0
+"""Until a server that stopped telling is asked to go on."""
 _TOLD: Final[dict[type, Kind]] = {
     types.ToolListChangedNotification: "tools",
     types.ResourceListChangedNotification: "resources",
@@ -139,23 +142,38 @@ class Connection:
             self._changed(kind)
 
     async def _hear(self) -> None:
-        """A 2026-07-28 server tells whoever asks to be told."""
+        """A 2026-07-28 server tells whoever asks to be told; it is asked again where it stopped, and may have missed to."""
         try:
             client = await asyncio.shield(self._ready)
             able = client.server_capabilities
-            tools, resources, prompts = (
-                bool(part is not None and part.list_changed) for part in (able.tools, able.resources, able.prompts)
-            )
-            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (tools or resources or prompts):
+            parts: dict[Kind, Any] = {"tools": able.tools, "resources": able.resources, "prompts": able.prompts}
+            wanted = {kind for kind, part in parts.items() if part is not None and part.list_changed}
+            if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not wanted:
                 return
-            async with client.listen(
-                tools_list_changed=tools, resources_list_changed=resources, prompts_list_changed=prompts
-            ) as changes:
-                async for change in changes:
-                    if (kind := _TOLD.get(type(change))) is not None:
-                        self._changed(kind)
-        except (MCPError, SubscriptionLost, OSError, TimeoutError) as error:
+            missed: set[Kind] = set()
+            while await self._listen(client, wanted, missed):
+                missed = wanted
+                await asyncio.sleep(_AGAIN_SECONDS)
+        except (MCPError, OSError, TimeoutError) as error:
             log.info("a tool server's changes are no longer heard", error=str(error))
+
+    async def _listen(self, client: Client, wanted: set[Kind], missed: set[Kind]) -> bool:
+        """Listens once, and tells first what may have been *missed*; whether it is worth to try again."""
+        try:
+            async with client.listen(
+                tools_list_changed="tools" in wanted,
+                resources_list_changed="resources" in wanted,
+                prompts_list_changed="prompts" in wanted,
+            ) as changes:
+                for kind in missed:
+                    self._changed(kind)
+                async for change in changes:
+                    if (told := _TOLD.get(type(change))) is not None:
+                        self._changed(told)
+        except (MCPError, SubscriptionLost, OSError, TimeoutError) as error:
+            log.info("a tool server's changes are not heard", error=str(error))
+            return not isinstance(error, MCPError) or error.code in NO_ANSWERS
+        return True
 
     def _fail(self, error: BaseException) -> None:
         if not self._ready.done():
