@@ -235,13 +235,7 @@ class Resolver:
     async def _check_caller(
         self, run: RunRow, settings: CampaignSettings, caller: Caller, request: CallRequest, remembered: bool = False
     ) -> None:
-        if caller.kind == "agent":
-            allowed = run.opened_by == caller.sub
-        elif caller.kind == "human":
-            allowed = caller.sub in (run.opened_by, run.principal) or run.role == "owner"
-        else:
-            allowed = True
-        if not allowed:
+        if not run.lets_call(caller):
             raise await self._refused(remembered, run.campaign, caller, "call in this run")
         agent = settings.agents.get(caller.sub) if caller.kind == "agent" else None
         if agent is None:

@@ -53,6 +53,14 @@ class RunRow:
     role: str | None
     unfetched: bool = False
 
+    def lets_call(self, caller: Caller) -> bool:
+        """Whether *caller* may call in it at all: an agent that opened it, a person whose run it is, or any service."""
+        if caller.kind == "agent":
+            return self.opened_by == caller.sub
+        if caller.kind == "human":
+            return caller.sub in (self.opened_by, self.principal) or self.role == "owner"
+        return True
+
     def described(self) -> dict[str, Any]:
         """The run on the wire."""
         return {

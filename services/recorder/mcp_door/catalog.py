@@ -116,6 +116,8 @@ class Catalog:
         return lambda of: allowed is None or f"{of[0]}/{of[1]}" in allowed
 
     async def _offered(self, run: RunRow, registered: _Registered, server: str, caller: Caller) -> Json:
+        if not run.lets_call(caller):
+            return {}
         shown = await self._shown_to(run, caller)
         readable: list[Kind] = [
             kind for kind, name in READS.items() if (server, name) in registered.reads and shown((server, name))

@@ -12,6 +12,7 @@ import mcp_types as types
 from recorder.mcp_door import shape
 from recorder.mcp_door.catalog import Catalog
 from recorder.mcp_door.exchange import Exchange, Json
+from recorder.resolving import not_open
 from recorder.runs import RunRow
 from recorder.servers import Servers
 from recorder.toolport.hearing import Kind
@@ -60,6 +61,8 @@ class Offers:
         found = await self.require(run, server, caller, message)
         params = {name: value for name, value in message.params.items() if name not in NOT_ARGUMENTS}
         try:
+            if found.status != "open":
+                raise not_open(found.status)
             port = await self._servers.port(found.campaign, server or "", found.campaign_version)
             assert isinstance(port, Offering), "only such a port has told of offers"
             answer = _passed_on(message, await port.ask(message.method, params, deadline=_SECONDS))

@@ -147,6 +147,48 @@ async def test_nothing_that_a_client_says_of_its_request_reaches_the_server(
     assert "mine" not in json.dumps(sent.get("_meta"))
 
 
+@pytest.mark.parametrize("change", ["close", "pause"])
+async def test_a_run_that_is_not_open_asks_the_server_for_no_list(
+    attacked: McpCampaign, hostile: Hostile, change: str
+) -> None:
+    """J16: nothing is forwarded for it, reads or lists."""
+    await attacked.lab.client.ok("POST", f"/v1/runs/{attacked.run}/{change}")
+    answer = await _posted(attacked, "resources/list", {})
+    assert "Nothing was forwarded" in answer["error"]["message"]
+    assert hostile.of("resources/list") == []
+
+
+async def test_whoever_may_not_call_in_a_run_asks_for_no_list_in_it(attacked: McpCampaign, hostile: Hostile) -> None:
+    """G7, P10: another agent, and a member whose run it is not."""
+    await attacked.owner("PUT", "agents/other", {"memory": "no"})
+    await attacked.owner("PUT", "members/mia", {"role": "member"})
+    for sub, kind in (("other", "agent"), ("mia", "human")):
+        answer = await _posted(attacked, "resources/list", {}, token=attacked.lab.token(sub, kind))
+        assert "error" in answer, (sub, answer)
+    assert hostile.of("resources/list") == []
+
+
+async def test_a_long_or_odd_address_is_read_or_refused(attacked: McpCampaign, hostile: Hostile) -> None:
+    """J12: each read that was sent has an entry."""
+    hostile.result(READ, MODERN | {"contents": [CONTENT]})
+    odd = [
+        "",
+        " ",
+        "x://" + "a" * 100_000,
+        "x://" + "ü" * 1400,
+        "x://\u2028\r\n",
+        "{x}",
+        "x://%",
+        "../../etc",
+        "=?base64?x?=",
+    ]
+    for uri in odd:
+        for era in ERAS:
+            answer = await _posted(attacked, READ, {"uri": uri}, era)
+            assert "result" in answer or "error" in answer
+    assert len(await attacked.entries()) >= len(hostile.of(READ)) > len(odd)
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_hears_on_when_the_server_was_registered_anew(
     undeclared: McpCampaign, reference: Reference, era: Era
@@ -213,6 +255,58 @@ async def test_an_approved_read_whose_result_cannot_be_kept_is_fetched_as_such(l
     assert len(hostile.of(READ)) == 1
     again = await _posted(campaign, READ, {"uri": URI})
     assert again["error"]["data"][EXTENSION]["status"] == "awaiting_approval"
+
+
+async def test_progress_that_is_no_number_breaks_no_stream(attacked: McpCampaign, hostile: Hostile) -> None:
+    """J15."""
+    hostile.result(READ, MODERN | {"contents": [CONTENT]})
+    hostile.progress = '{"progressToken":%s,"progress":NaN,"message":"\\u0000"}'
+    body = {"jsonrpc": "2.0", "id": 1, "method": READ, "params": {"uri": URI, "_meta": {"progressToken": "p"}}}
+    answer = await _sent(attacked, body, accept="text/event-stream, application/json")
+    assert answer.status_code == 200 and "contents" in answer.text
+
+
+async def test_a_read_whose_server_dies_or_is_silent_ends(attacked: McpCampaign, hostile: Hostile) -> None:
+    """J7: it changed nothing, so it failed."""
+    hostile.answers[READ] = "die"
+    assert "error" in await _posted(attacked, READ, {"uri": URI})
+    assert "error" in await _posted(attacked, "resources/list", {"uri": URI})
+    hostile.answers[READ] = "hang"
+    assert "error" in await _posted(attacked, READ, {"uri": URI})
+    assert {entry["status"] for entry in await attacked.entries()} == {"failed"}
+
+
+async def test_a_state_of_a_read_is_of_that_read_alone(lab: McpLab, hostile: Hostile) -> None:
+    """P6."""
+    policy = {"operations": {f"bad/{READ}": "ask", "bad/look": "ask", "bad/prompts/get": "ask"}}
+    campaign = await lab.campaign(policy, bad={"transport": "mcp", "url": hostile.url})
+    hostile.result(READ, MODERN | {"contents": [CONTENT]})
+    era: Era = "2026-07-28"
+    read = (await _posted(campaign, READ, {"uri": URI}, era, links=True))["result"]["requestState"]
+    call = (await _posted(campaign, "tools/call", {"name": "look"}, era, links=True))["result"]["requestState"]
+    for method, params, state in (
+        (READ, {"uri": URI}, call),
+        (READ, {"uri": "x://b"}, read),
+        ("tools/call", {"name": "look"}, read),
+        ("tools/call", {"name": "look", "arguments": {"uri": URI}}, read),
+        ("prompts/get", {"name": "a"}, read),
+    ):
+        answer = await _posted(campaign, method, {**params, "requestState": state}, era, links=True)
+        assert answer["error"]["data"] == {"reason": "invalid_request_state"}, method
+    assert hostile.of(READ) == hostile.of("tools/call") == []
+
+
+async def test_over_plain_http_a_read_is_the_same_call(attacked: McpCampaign, hostile: Hostile) -> None:
+    """J1."""
+    hostile.result(READ, MODERN | {"contents": [CONTENT]})
+    path = f"/v1/runs/{attacked.run}/calls"
+    for uri, status in ((URI, 200), ("", 200), ("x" * 5000, 200), (7, 422)):
+        body = {"server": "bad", "operation": READ, "arguments": {"uri": uri}}
+        answer = await attacked.lab.client("POST", path, body, sub="bot", kind="agent")
+        assert answer.status_code == status, (uri, answer.text)
+    hostile.error(READ, {"code": 5, "message": "no"})
+    body = {"server": "bad", "operation": READ, "arguments": {"uri": URI}}
+    assert (await attacked.lab.client("POST", path, body, sub="bot", kind="agent")).status_code == 502
 
 
 async def _posted(
