@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import httpx
@@ -212,7 +214,7 @@ async def test_a_client_hears_on_when_the_server_was_registered_anew(
         await undeclared.owner("PUT", "servers/ref", anew)
         assert (await client.read_resource("ref://notes/today")).contents
         told, last = types.ToolListChangedNotification, types.ResourceListChangedNotification
-        await eventually(lambda: told in heard and heard[-1] is last)  # that it was registered
+        await eventually(lambda: told in heard and last in heard[heard.index(told) :])  # that it was registered
         heard.clear()
         await eventually(changed, 6)
 
@@ -309,6 +311,117 @@ async def test_over_plain_http_a_read_is_the_same_call(attacked: McpCampaign, ho
     assert (await attacked.lab.client("POST", path, body, sub="bot", kind="agent")).status_code == 502
 
 
+async def test_a_read_that_was_taken_from_the_allow_list_meanwhile_is_neither_sent_nor_fetched(
+    lab: McpLab, hostile: Hostile
+) -> None:
+    """P10: at the decision and at the fetching."""
+    policy = {"operations": {f"bad/{READ}": "ask"}}
+    campaign = await lab.campaign(policy, bad={"transport": "mcp", "url": hostile.url})
+    hostile.result(READ, MODERN | {"contents": [CONTENT]})
+    await _posted(campaign, READ, {"uri": URI})
+    await campaign.owner("PUT", "agents/bot", {"memory": "no", "operations": ["bad/look"]})
+    await campaign.decide()
+
+    async def settled() -> bool:
+        return [entry["status"] for entry in await campaign.entries()] != ["awaiting_approval"]
+
+    await eventually(settled)
+    assert hostile.of(READ) == []
+    assert (await _posted(campaign, READ, {"uri": URI}))["error"]["code"] == types.METHOD_NOT_FOUND
+    await campaign.owner("PUT", "agents/bot", {"memory": "no"})
+    told = await _posted(campaign, READ, {"uri": URI})
+    assert told["error"]["data"][EXTENSION] | {"entry": ""} == {"entry": "", "problem": "denied", "status": "expired"}
+    assert hostile.of(READ) == []
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_dropped_or_cancelled_read_has_one_concluded_entry(
+    attacked: McpCampaign, hostile: Hostile, era: Era
+) -> None:
+    """J7."""
+    hostile.answers[READ] = "hang"
+    for number, meta in enumerate(({}, {"progressToken": 1}), start=1):
+        waiting = asyncio.create_task(_posted(attacked, READ, {"uri": URI, "_meta": meta}, era))
+        await eventually(partial(_has_been_asked, hostile, number))
+        waiting.cancel()
+
+    async def concluded() -> bool:
+        return [entry["status"] for entry in await attacked.entries()] == ["failed", "failed"]
+
+    await eventually(concluded)
+
+
+async def test_headers_that_name_another_read_are_refused(attacked: McpCampaign, hostile: Hostile) -> None:
+    """J16: what a proxy in front was shown is what is read."""
+    prefix, era = "io.modelcontextprotocol", {"mcp-protocol-version": "2026-07-28"}
+    said: dict[str, Any] = {f"{prefix}/protocolVersion": "2026-07-28", f"{prefix}/clientCapabilities": {}}
+    said[f"{prefix}/clientInfo"] = {"name": "c", "version": "1"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": READ, "params": {"uri": URI, "_meta": said}}
+    named = [
+        {"mcp-name": "x://b", "mcp-method": READ},
+        {"mcp-name": URI, "mcp-method": "tools/call"},
+        {"mcp-method": READ},
+    ]
+    for headers in named:
+        answer = await _sent(attacked, body, **era, **headers)
+        assert answer.json()["error"]["code"] == types.HEADER_MISMATCH, answer.text
+    for odd in (None, 1.5, [], {}, True):
+        assert (await _sent(attacked, body | {"id": odd})).status_code == 400
+    assert hostile.of(READ) == []
+
+
+async def test_a_stranger_finds_nothing(attacked: McpCampaign, hostile: Hostile) -> None:
+    """G7."""
+    strangers = [("nobody", "human"), ("nobot", "agent"), ("service", "service")]
+    for sub, kind in strangers:
+        for method, params in ((READ, {"uri": URI}), ("resources/list", {}), ("completion/complete", {})):
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            answer = await _sent(attacked, body, attacked.lab.token(sub, kind))  # type: ignore[arg-type]
+            assert answer.status_code == 404, answer.text
+    assert hostile.of(READ) == hostile.of("resources/list") == []
+
+
+async def test_a_server_that_no_longer_offers_what_is_pinned_is_asked_about(
+    attacked: McpCampaign, hostile: Hostile
+) -> None:
+    """J15: until it is registered anew, and then there is nothing to read on either replica."""
+    hostile.capabilities = {"tools": {}}
+    assert (await _posted(attacked, "resources/list", {}))["error"]["code"] == types.METHOD_NOT_FOUND
+    asked = await _posted(attacked, READ, {"uri": URI})
+    assert asked["error"]["data"][EXTENSION]["status"] == "awaiting_approval"
+    await attacked.owner("PUT", "servers/bad", {"transport": "mcp", "url": hostile.url})
+    for replica in (0, 1):
+        gone = await _posted(attacked, READ, {"uri": URI}, replica=replica)
+        assert gone["error"]["code"] == types.METHOD_NOT_FOUND
+
+
+@pytest.mark.xfail(strict=True, reason="a read is sent before its one entry claims the interaction")
+async def test_a_read_under_an_interaction_of_another_run_is_not_sent(attacked: McpCampaign, hostile: Hostile) -> None:
+    """J12: what was sent has an entry, and what is said not to be forwarded was not."""
+    hostile.result(READ, MODERN | {"contents": [CONTENT]})
+    wanted = {"agent": "bot", "model": "m1", "principal": "pete"}
+    other = await attacked.lab.client.ok("POST", f"/v1/campaigns/{attacked.id}/runs", wanted, sub="bot", kind="agent")
+    named = {"uri": URI, "_meta": {EXTENSION: {"interaction": "i1"}}}
+    await _posted(McpCampaign(attacked.lab, attacked.id, other["id"]), READ, named)
+    refused = await _posted(attacked, READ, named)
+    assert "Nothing was forwarded" in refused["error"]["message"]
+    assert len(hostile.of(READ)) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="a read is sent before its one entry claims the key")
+async def test_a_key_of_a_read_is_one_read_on_every_replica(attacked: McpCampaign, hostile: Hostile) -> None:
+    """J17: the same key is never forwarded again, as docs/mcp.md says; ten at once here."""
+    hostile.result(READ, MODERN | {"contents": [CONTENT]})
+    keyed = {"uri": URI, "_meta": {EXTENSION: {"idempotencyKey": "k1"}}}
+    answers = await asyncio.gather(*(_posted(attacked, READ, keyed, replica=number % 2) for number in range(10)))
+    assert all("result" in answer for answer in answers)
+    assert len(hostile.of(READ)) == len(await attacked.entries()) == 1
+
+
+def _has_been_asked(hostile: Hostile, times: int) -> bool:
+    return len(hostile.of(READ)) == times
+
+
 async def _posted(
     campaign: McpCampaign,
     method: str,
@@ -326,7 +439,10 @@ async def _posted(
             f"{prefix}/protocolVersion": era,
             f"{prefix}/clientCapabilities": {"elicitation": {"url": {}}} if links else {},
         }
-        params = {**params, "_meta": {**said, f"{prefix}/clientInfo": {"name": "c", "version": "1"}}}
+        params = {
+            **params,
+            "_meta": {**params.get("_meta", {}), **said, f"{prefix}/clientInfo": {"name": "c", "version": "1"}},
+        }
         named = params.get("uri" if method == READ else "name")
         headers |= {"mcp-method": method, "mcp-name": encode_header_value(named) if isinstance(named, str) else ""}
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
