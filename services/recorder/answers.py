@@ -27,6 +27,10 @@ JOURNAL_AWAY: Final = (
 )
 """What is raised while PostgreSQL cannot be reached."""
 
+NOT_FORWARDED: Final = "Nothing was forwarded"
+ONLY_READ: Final = "The tool server was asked; nothing was changed, and what it answered is not passed on"
+"""Of a declared read, whose one entry is written after it (J2)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -74,8 +78,8 @@ def answer_of_stored(stored: StoredEntry, result: Any, approval: dict[str, Any] 
     return _answer(stored.public, stored.body.get("detail") or "", result)
 
 
-def refused(refusal: Refused) -> Problem:
-    """The problem that a refused intent is; raises `Replayed` where the key has its entry."""
+def refused(refusal: Refused, sent: str = NOT_FORWARDED) -> Problem:
+    """The problem that a refused intent is; raises `Replayed` where the key has its entry. *sent*: what became of the call."""
     match refusal.reason:
         case "idempotency-replay":
             raise Replayed(refusal.detail)
@@ -85,30 +89,26 @@ def refused(refusal: Refused) -> Problem:
             return Problem(
                 409,
                 "interaction-taken",
-                "Another run owns this interaction. Nothing was forwarded; use an id of your own.",
+                f"Another run owns this interaction. {sent}; use an id of your own.",
             )
         case "reversal-running":
             return Problem(
                 409,
                 "reversal-running",
-                f"{refusal.detail} is being taken back right now. Nothing was forwarded; try again when that has ended.",
+                f"{refusal.detail} is being taken back right now. {sent}; try again when that has ended.",
             )
         case "run-paused" | "run-closed":
             status = refusal.reason.removeprefix("run-")
-            return Problem(409, refusal.reason, f"The run is {status}. Nothing was forwarded.")
+            return Problem(409, refusal.reason, f"The run is {status}. {sent}.")
         case "fence-moved" | "writer-pending":
-            return unavailable(
-                "campaign-busy", "Other calls came first, again and again. Nothing was forwarded; try again."
-            )
+            return unavailable("campaign-busy", f"Other calls came first, again and again. {sent}; try again.")
         case _:
-            return Problem(409, refusal.reason, f"The entry has moved on ({refusal.detail}). Nothing was forwarded.")
+            return Problem(409, refusal.reason, f"The entry has moved on ({refusal.detail}). {sent}.")
 
 
-def journal_unavailable(error: BaseException) -> Problem:
+def journal_unavailable(error: BaseException, sent: str = NOT_FORWARDED) -> Problem:
     """The journal cannot be read or written (J3)."""
-    return unavailable(
-        "journal-unavailable", f"The journal is away ({type(error).__name__}). Nothing was forwarded; try again."
-    )
+    return unavailable("journal-unavailable", f"The journal is away ({type(error).__name__}). {sent}; try again.")
 
 
 def _answer(entry: dict[str, Any], detail: str, result: Any, late: bool = False) -> Answer:

@@ -18,6 +18,7 @@ import structlog
 from recorder import failpoints
 from recorder.answers import (
     JOURNAL_AWAY,
+    ONLY_READ,
     Answer,
     Replayed,
     answer_of,
@@ -211,7 +212,12 @@ class Recording:
         if outcome.step == "doubt":
             outcome = outcome._replace(step="fail")  # nothing was changed, whatever became of it
         stands, body = drafted(call, keys, agreed)
-        concluded = await self._conclusions.conclude_read(call, stands._replace(body=body), outcome)
+        try:
+            concluded = await self._conclusions.conclude_read(call, stands._replace(body=body), outcome)
+        except Refused as refusal:
+            raise refused(refusal, ONLY_READ) from refusal
+        except JOURNAL_AWAY as error:
+            raise journal_unavailable(error, ONLY_READ) from error
         return self._finished(call, concluded, outcome, began, asked=agreed is not None)
 
     async def _deny(self, call: Call, decision: Decision) -> Answer:

@@ -98,10 +98,10 @@ class Catalog:
         found, registered = await self._at(run, server, caller)
         return found, {} if server is None else await self._offered(found, registered, server, caller)
 
-    async def has_tool(self, run: str, server: str, name: str, caller: Caller) -> bool:
-        """Whether *name* is a tool of *server*, and not only an operation."""
+    async def reads(self, run: str, server: str, name: str, caller: Caller) -> bool:
+        """Whether *name* is the protocol's own read of what *server* offers, and no tool."""
         _, registered = await self._at(run, server, caller)
-        return (server, name) in registered.tools
+        return (server, name) in registered.reads
 
     async def campaign(self, run: str, server: str | None, caller: Caller) -> tuple[RunRow, list[str]]:
         """The run, and the servers that are shown at the place."""

@@ -149,18 +149,18 @@ class McpDoor:
             of: tuple[str, str] | None = (place.server, name)
         else:
             of = await self._catalog.resolve(place.run, name, place.caller)
-        if of is not None and of[1] in READS.values():
-            of = of if await self._catalog.has_tool(place.run, *of, place.caller) else None
-        if of is None:
+        if of is None or (of[1] in READS.values() and await self._catalog.reads(place.run, *of, place.caller)):
             raise message.rejected(types.INVALID_PARAMS, f"Unknown tool: {name}")
         return await self._through(place, message, request, *of, message.params)
 
     async def _read(self, place: _Place, message: Exchange, request: Request) -> Response:
         """A resource or a prompt: a call of the operation that the protocol itself declares (J12)."""
-        await self._offers.require(place.run, place.server, place.caller, message)
+        server, method = place.server, message.method
+        if server is None or not await self._catalog.reads(place.run, server, method, place.caller):
+            raise message.rejected(types.METHOD_NOT_FOUND, "Method not found", method)
         arguments = {name: value for name, value in message.params.items() if name not in NOT_ARGUMENTS}
         params = {**message.params, "arguments": arguments}
-        return await self._through(place, message, request, place.server or "", message.method, params)
+        return await self._through(place, message, request, server, method, params)
 
     async def _through(
         self, place: _Place, message: Exchange, request: Request, server: str, operation: str, params: Json

@@ -13,10 +13,9 @@ from recorder.mcp_door import shape
 from recorder.mcp_door.catalog import Catalog
 from recorder.mcp_door.exchange import Exchange, Json
 from recorder.resolving import not_open
-from recorder.runs import RunRow
 from recorder.servers import Servers
 from recorder.toolport.hearing import Kind
-from recorder.toolport.offers import COMPLETE, READS
+from recorder.toolport.offers import COMPLETE
 from recorder.toolport.port import Offering, ServerError, ToolPortError, ToolRefused
 from takeback import json
 from takeback.auth import Caller
@@ -34,12 +33,12 @@ _COMPLETED: Final[dict[str, Kind]] = {"ref/resource": "resources", "ref/prompt":
 
 
 def kind_of(message: Exchange) -> Kind | None:
-    """Of what a request lists or completes something, or reads it; None for any other request."""
+    """Of what a request lists or completes something; None for any other request."""
     if message.method == COMPLETE:
         ref = message.params.get("ref")
         completed = ref.get("type") if isinstance(ref, dict) else None
         return _COMPLETED.get(completed, "prompts") if isinstance(completed, str) else "prompts"
-    return _LISTS.get(message.method) or next((kind for kind, name in READS.items() if name == message.method), None)
+    return _LISTS.get(message.method)
 
 
 class Offers:
@@ -49,22 +48,21 @@ class Offers:
         self._catalog = catalog
         self._servers = servers
 
-    async def require(self, run: str, server: str | None, caller: Caller, message: Exchange) -> RunRow:
-        """The run, where the caller may read what *message* is about; raises `Rejected` as for a method that is not there."""
+    async def ask(self, run: str, server: str | None, caller: Caller, message: Exchange) -> Json:
+        """The server's answer as it came; raises `Rejected` with its error, or with why there is none.
+
+        What the caller may not read is not there for it.
+        """
         found, offered = await self._catalog.offers(run, server, caller)
         if kind_of(message) not in offered or (message.method == COMPLETE and "completions" not in offered):
             raise message.rejected(types.METHOD_NOT_FOUND, "Method not found", message.method)
-        return found
-
-    async def ask(self, run: str, server: str | None, caller: Caller, message: Exchange) -> Json:
-        """The server's answer as it came; raises `Rejected` with its error, or with why there is none."""
-        found = await self.require(run, server, caller, message)
         params = {name: value for name, value in message.params.items() if name not in NOT_ARGUMENTS}
         try:
             if found.status != "open":
                 raise not_open(found.status)
             port = await self._servers.port(found.campaign, server or "", found.campaign_version)
-            assert isinstance(port, Offering), "only such a port has told of offers"
+            if not isinstance(port, Offering):
+                raise message.rejected(types.METHOD_NOT_FOUND, "Method not found", message.method)
             answer = _passed_on(message, await port.ask(message.method, params, deadline=_SECONDS))
         except ServerError as error:
             raise message.rejected_as(_passed_on(message, error.answer)) from error

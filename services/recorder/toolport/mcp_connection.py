@@ -21,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel
 
 from recorder.toolport.hearing import Kind, Progress
-from recorder.toolport.mcp_codes import NO_ANSWERS
+from recorder.toolport.mcp_codes import of_the_way
 from takeback.tasks import end
 
 log = structlog.get_logger()
@@ -29,7 +29,8 @@ Connect = Callable[[], AbstractAsyncContextManager[TransportStreams]]
 Json = dict[str, Any]
 
 _AGAIN_SECONDS: Final = 2.0
-"""Until a server that stopped telling is asked to go on."""
+_LONGEST_AGAIN_SECONDS: Final = 60.0
+"""Until a server that stopped telling is asked to go on: first, and at most, for each time it is twice as long."""
 _TOLD: Final[dict[type, Kind]] = {
     types.ToolListChangedNotification: "tools",
     types.ResourceListChangedNotification: "resources",
@@ -151,9 +152,11 @@ class Connection:
             if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not wanted:
                 return
             missed: set[Kind] = set()
+            pause = _AGAIN_SECONDS
             while await self._listen(client, wanted, missed):
                 missed = wanted
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_AGAIN_SECONDS)
         except (MCPError, OSError, TimeoutError) as error:
             log.info("a tool server's changes are no longer heard", error=str(error))
 
@@ -172,7 +175,7 @@ class Connection:
                         self._changed(told)
         except (MCPError, SubscriptionLost, OSError, TimeoutError) as error:
             log.info("a tool server's changes are not heard", error=str(error))
-            return not isinstance(error, MCPError) or error.code in NO_ANSWERS
+            return not isinstance(error, MCPError) or of_the_way(error)
         return True
 
     def _fail(self, error: BaseException) -> None:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from recorder.toolport import answers, offers
 from recorder.toolport.hearing import Kind, Progress, hearing
-from recorder.toolport.mcp_codes import CLOSED, NO_ANSWERS, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE
+from recorder.toolport.mcp_codes import CLOSED, NOT_SENT, PROTOCOL_REFUSALS, REFUSED, SESSION_GONE, of_the_way
 from recorder.toolport.mcp_connection import Connect, Connection, Sent, request
 from recorder.toolport.mcp_post import HttpPosts
 from recorder.toolport.port import (
@@ -152,7 +152,7 @@ class McpTool:
             try:
                 return await request(client, message, left, progress)
             except MCPError as error:
-                if error.code in NO_ANSWERS:
+                if of_the_way(error):
                     raise
                 raise ServerError(error.error.model_dump(mode="json", exclude_none=True)) from error
 

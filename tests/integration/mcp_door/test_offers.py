@@ -135,15 +135,20 @@ async def test_an_allow_list_hides_what_it_leaves_out(undeclared: McpCampaign, r
     async with undeclared.connect("ref", era) as client:
         able = client.server_capabilities
         assert able.resources is None and able.prompts is not None
-        for ask in (client.list_resources, client.list_resource_templates, lambda: client.read_resource(TODAY)):
+        for ask in (client.list_resources, client.list_resource_templates):
             with pytest.raises(MCPError) as hidden:
                 await ask()
             assert hidden.value.code == types.METHOD_NOT_FOUND
+        with pytest.raises(MCPError) as refused:
+            await client.read_resource(TODAY)
+        assert refused.value.data[EXTENSION]["problem"] == "not-authorised"
         of_resource = types.ResourceTemplateReference(uri="ref://notes/{day}")
         with pytest.raises(MCPError):
             await client.complete(of_resource, {"name": "day", "value": "t"})
         assert (await client.list_prompts()).prompts
     assert reference.read == [] and await undeclared.entries() == []
+    logged = (await undeclared.owner("GET", "security-log"))["items"]
+    assert [(item["sub"], item["what"]) for item in logged] == [("bot", "use this operation")]
 
 
 async def test_where_all_servers_are_shown_there_are_tools_alone(undeclared: McpCampaign) -> None:

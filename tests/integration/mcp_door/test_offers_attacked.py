@@ -29,6 +29,10 @@ _CACHED = '"ttlMs":0,"cacheScope":"private"'
 MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
+ONE = pytest.mark.parametrize("hostile", ERAS[:1], indirect=True)
+"""For what waits for a deadline: the era of the server makes no difference to that."""
+
+
 @pytest_asyncio.fixture(loop_scope="package", params=ERAS)
 async def hostile(request: pytest.FixtureRequest) -> AsyncIterator[Hostile]:
     async with Hostile().serving() as hostile:
@@ -268,6 +272,7 @@ async def test_progress_that_is_no_number_breaks_no_stream(attacked: McpCampaign
     assert answer.status_code == 200 and "contents" in answer.text
 
 
+@ONE
 async def test_a_read_whose_server_dies_or_is_silent_ends(attacked: McpCampaign, hostile: Hostile) -> None:
     """J7: it changed nothing, so it failed."""
     hostile.answers[READ] = "die"
@@ -327,13 +332,12 @@ async def test_a_read_that_was_taken_from_the_allow_list_meanwhile_is_neither_se
 
     await eventually(settled)
     assert hostile.of(READ) == []
-    assert (await _posted(campaign, READ, {"uri": URI}))["error"]["code"] == types.METHOD_NOT_FOUND
-    await campaign.owner("PUT", "agents/bot", {"memory": "no"})
     told = await _posted(campaign, READ, {"uri": URI})
     assert told["error"]["data"][EXTENSION] | {"entry": ""} == {"entry": "", "problem": "denied", "status": "expired"}
     assert hostile.of(READ) == []
 
 
+@ONE
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_dropped_or_cancelled_read_has_one_concluded_entry(
     attacked: McpCampaign, hostile: Hostile, era: Era
@@ -395,27 +399,29 @@ async def test_a_server_that_no_longer_offers_what_is_pinned_is_asked_about(
         assert gone["error"]["code"] == types.METHOD_NOT_FOUND
 
 
-@pytest.mark.xfail(strict=True, reason="a read is sent before its one entry claims the interaction")
-async def test_a_read_under_an_interaction_of_another_run_is_not_sent(attacked: McpCampaign, hostile: Hostile) -> None:
-    """J12: what was sent has an entry, and what is said not to be forwarded was not."""
+async def test_a_read_whose_entry_is_refused_says_that_it_was_made_and_gives_no_answer(
+    attacked: McpCampaign, hostile: Hostile
+) -> None:
+    """J2, J12: its one entry is written after it, so what is said is that the server was asked."""
     hostile.result(READ, MODERN | {"contents": [CONTENT]})
     wanted = {"agent": "bot", "model": "m1", "principal": "pete"}
     other = await attacked.lab.client.ok("POST", f"/v1/campaigns/{attacked.id}/runs", wanted, sub="bot", kind="agent")
     named = {"uri": URI, "_meta": {EXTENSION: {"interaction": "i1"}}}
     await _posted(McpCampaign(attacked.lab, attacked.id, other["id"]), READ, named)
     refused = await _posted(attacked, READ, named)
-    assert "Nothing was forwarded" in refused["error"]["message"]
-    assert len(hostile.of(READ)) == 1
+    told = refused["error"]["message"]
+    assert "Another run owns this interaction" in told and "nothing was changed" in told and "forwarded" not in told
+    assert len(hostile.of(READ)) == 2 and await attacked.entries() == []
 
 
-@pytest.mark.xfail(strict=True, reason="a read is sent before its one entry claims the key")
-async def test_a_key_of_a_read_is_one_read_on_every_replica(attacked: McpCampaign, hostile: Hostile) -> None:
-    """J17: the same key is never forwarded again, as docs/mcp.md says; ten at once here."""
+async def test_a_key_of_a_read_is_one_entry_on_every_replica(attacked: McpCampaign, hostile: Hostile) -> None:
+    """J17: ten at once may ask the server each, and all are answered with one entry; after that nobody asks again."""
     hostile.result(READ, MODERN | {"contents": [CONTENT]})
     keyed = {"uri": URI, "_meta": {EXTENSION: {"idempotencyKey": "k1"}}}
     answers = await asyncio.gather(*(_posted(attacked, READ, keyed, replica=number % 2) for number in range(10)))
-    assert all("result" in answer for answer in answers)
-    assert len(hostile.of(READ)) == len(await attacked.entries()) == 1
+    assert all("result" in answer for answer in answers) and len(await attacked.entries()) == 1
+    asked = len(hostile.of(READ))
+    assert "result" in await _posted(attacked, READ, keyed) and len(hostile.of(READ)) == asked
 
 
 def _has_been_asked(hostile: Hostile, times: int) -> bool:
