@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from recorder import failpoints, intake
 from recorder.intake import Intake, Snapshot
+from recorder.journal.unit import MAX_VALUE_BYTES
 from recorder.prepared import Prepared, ReadRecord
 from recorder.resolving import Call
 from recorder.toolport.port import NoAnswer, NotSent, Outcome, SelfMade, ToolPort, ToolPortError, ToolRefused
@@ -199,7 +200,7 @@ def _kept(outcome: Outcome) -> tuple[Any, Any, list[Unresolved]]:
     # One look at both; which of them is off is told where one is.
     if _keepable(result if meta is None else [result, meta])[1] is None:
         return result, meta, []
-    result, wrong = _keepable(result)
+    result, wrong = _keepable(result, sized=False)  # a large one reaches its caller, and not the journal
     broken = [] if wrong is None else [Unresolved(field="result", reason=wrong)]
     if not outcome.is_error:
         meta, wrong = _keepable(meta)
@@ -207,12 +208,14 @@ def _kept(outcome: Outcome) -> tuple[Any, Any, list[Unresolved]]:
     return result, meta, broken
 
 
-def _keepable(value: Any) -> tuple[Any, str | None]:
+def _keepable(value: Any, *, sized: bool = True) -> tuple[Any, str | None]:
     """*value*, or None and why the journal cannot keep it."""
     try:
-        json.check(value)
+        size = json.check(value)
     except Problem as error:
         return None, error.detail.removesuffix(" Nothing was changed.")
+    if sized and size > MAX_VALUE_BYTES:
+        return None, f"it has {size:,} bytes; the journal keeps {MAX_VALUE_BYTES:,} at most"
     return value, None
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from recorder.manifest import BadManifest, Checked, Finding, against, read_manifest
+from recorder.toolport.offers import tools_of
 
 app = typer.Typer(no_args_is_help=True, help="Manifests of ordinary tool servers.")
 _SECONDS = 20.0
@@ -101,7 +102,7 @@ def _tools(config: dict[str, Any]) -> dict[str, Any]:
             described = await port.describe(deadline=_SECONDS)
         finally:
             await port.close()
-        return {operation.name: operation.input_schema for operation in described.operations}
+        return tools_of(described)
 
     try:
         return run(ask())

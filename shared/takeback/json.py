@@ -53,8 +53,11 @@ def parse(data: bytes) -> Any:
     return value
 
 
-def check(value: Any) -> None:
-    """The same refusals for a value that was already parsed by somebody else's reader (a tool server's answer)."""
+def check(value: Any) -> int:
+    """The same refusals for a value that was already parsed by somebody else's reader (a tool server's answer).
+
+    None for its size: it answers how many bytes of JSON it is.
+    """
     try:
         data = orjson.dumps(value)
     except (orjson.JSONEncodeError, RecursionError) as error:
@@ -63,6 +66,7 @@ def check(value: Any) -> None:
     # What orjson takes has no half surrogates. NaN it writes as null, NUL as an escape, a wide integer with many digits.
     if b"null" in data or b"\\u0000" in data or _WIDE_INTEGER.search(data) or _openings(data) > MAX_DEPTH:
         _refuse_unkept(value)
+    return len(data)
 
 
 def _openings(data: bytes) -> int:

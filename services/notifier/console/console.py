@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 
 import httpx
-from starlette.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
@@ -37,6 +38,7 @@ class Console:
             *signing_in.routes(self._desk, self._issuer),
             Route("/console/ticket", self._desk.action(_ticket), methods=["POST"]),
             *pages,
+            Route("/console/", _start),
             Route("/console/{rest:path}", self._desk.page(_nothing)),
             Mount("/static", _Static()),
         ]
@@ -44,6 +46,11 @@ class Console:
     async def close(self) -> None:
         """Lets go of the connections to the API."""
         await self._client.aclose()
+
+
+async def _start(_: Request) -> Response:
+    """For whoever types the folder's address."""
+    return RedirectResponse("/")
 
 
 async def _nothing(_: Visit) -> Response:

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from recorder.journal.unit import EntryChange, Holds, Idempotency, ResourceUse, Unit, Unwritable
+from recorder.journal.unit import (
+    MAX_RECORD_BYTES,
+    EntryChange,
+    Holds,
+    Idempotency,
+    ResourceUse,
+    Unit,
+    Unwritable,
+)
 
 MAX_KEY_BYTES = 2000
 """What the database can index: a longer resource, key or path is refused before it reaches a batch."""
@@ -109,6 +117,11 @@ def encode(unit: Unit) -> Encoded:
     Raises `Unwritable`, so that no unit can spoil the batch that it would travel in; ValueError for a unit that is wrong
     in itself (no record, an entry without a record).
     """
+    largest = max((len(record.body) for record in unit.records), default=0)
+    if largest > MAX_RECORD_BYTES:
+        raise Unwritable(
+            f"A record of {largest:,} bytes is more than the {MAX_RECORD_BYTES:,} that the journal takes. Nothing was written."
+        )
     try:
         encoded = orjson.dumps(_wire(unit))
     except (TypeError, UnicodeEncodeError) as error:  # orjson's own error is a TypeError

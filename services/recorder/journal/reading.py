@@ -10,8 +10,15 @@ import asyncpg
 
 from recorder.journal.chain import Record
 from recorder.journal.events_of import body_of, completed, document_of, public_view
+from recorder.journal.unit import MAX_RECORD_BYTES
 
 _RECORDS = "select stream, seq, id, campaign, type, at, previous_hash, hash, body, entry, label, after, published from records "
+_NEXT = """
+select stream, seq, id, campaign, type, at, previous_hash, hash, body, entry, label, after, published from (
+    select *, sum(octet_length(body)) over (order by seq) - octet_length(body) as bytes_before
+    from records where stream = $1 and seq > $2 and (published or not $4) order by seq limit $3
+) as page where bytes_before + octet_length(body) <= $5::bigint or bytes_before = 0 order by seq
+"""
 _ENTRIES = (
     "select id, run, campaign, status, serial_key, write, kind, reverts, label, view_seq, view, lease_until, created_at, "
     "concluded_at from entries "
@@ -143,14 +150,8 @@ class JournalReader:
         return [document_of(record) for record in await self.records(stream, after, limit, published=True)]
 
     async def records(self, stream: str, after: int = 0, limit: int = 1000, *, published: bool = False) -> list[Record]:
-        """The records of *stream* above seq *after*, in order."""
-        rows = await self._pool.fetch(
-            _RECORDS + "where stream = $1 and seq > $2 and (published or not $4) order by seq limit $3",
-            stream,
-            after,
-            limit,
-            published,
-        )
+        """The next records of *stream* above seq *after*, in order: up to *limit*, and fewer where they are large."""
+        rows = await self._pool.fetch(_NEXT, stream, after, limit, published, MAX_RECORD_BYTES)
         return [Record(*row) for row in rows]
 
     async def record(self, id_: str) -> Record | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 Status = Literal[
     "awaiting_approval",
@@ -54,6 +54,12 @@ class Refused(Exception):
 
 class Unwritable(ValueError):
     """The unit holds what PostgreSQL cannot keep (NUL, half a surrogate pair, a key too long to index); nothing was written."""
+
+
+MAX_RECORD_BYTES: Final = 6 * 1_048_576
+"""A body of this size still goes through NATS as an event, whose messages have 8 MiB (deploy/nats/nats.conf)."""
+MAX_VALUE_BYTES: Final = 1_048_576
+"""Of a result, and of the state of a record: an entry holds the one, and the other up to four times (before, old, new)."""
 
 
 class NewRecord(NamedTuple):

@@ -84,11 +84,7 @@ class ManifestPort:
             undo_tool=described.undo_tool or OWN,
             observe_tool=described.observe_tool or OWN,
             preview_tool=described.preview_tool or OWN,
-            tools={
-                operation.name: operation.input_schema
-                for operation in described.operations
-                if operation.name not in offers.read_names(described.offers)
-            },
+            tools=offers.tools_of(described),
         )
 
     def _hidden(self, name: str) -> bool:

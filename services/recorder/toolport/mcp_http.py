@@ -144,7 +144,8 @@ async def _checked(request: httpx2.Request, response: httpx2.Response) -> httpx2
 
 
 def _refused(request: httpx2.Request, status: int, body: bytes) -> httpx2.Response:
-    if status == 404 and _SESSION_HEADER in request.headers:
+    if _SESSION_HEADER in request.headers and (status == 404 or (status == 400 and b"session" in body.lower())):
+        # 404 by the protocol; servers made after the TypeScript SDK's examples say 400, and that in words.
         return _failure(SESSION_GONE, "the tool server has forgotten the session", status)
     code, text = refusal(_origin(request), status, body)
     if code in PROTOCOL_REFUSALS:

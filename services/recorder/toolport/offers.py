@@ -13,7 +13,7 @@ import mcp_types as types
 from pydantic import BaseModel, ValidationError
 
 from recorder.toolport.hearing import Kind
-from recorder.toolport.port import NoAnswer, Operation, Outcome, ToolRefused, pin_of
+from recorder.toolport.port import Description, NoAnswer, Operation, Outcome, ToolRefused, pin_of
 from takeback.extension import EXTENSION, read_definition
 
 Json = dict[str, Any]
@@ -59,6 +59,12 @@ def reads(offers: Json) -> list[Operation]:
     return [_OPERATIONS[name] for name in read_names(offers)]
 
 
+def tools_of(described: Description) -> dict[str, Json]:
+    """The input schemas of a server's operations that are tools: a manifest is about these."""
+    others = read_names(described.offers)
+    return {one.name: one.input_schema for one in described.operations if one.name not in others}
+
+
 def request_of(method: str, params: Json) -> Any:
     """The request; raises `ToolRefused` for *params* that MCP does not have for it."""
     try:
@@ -82,7 +88,7 @@ def _operation(method: str, description: str, schema: Json, declared: Json) -> O
         "method": method,
         "description": description,
         "inputSchema": {"type": "object", **schema, "additionalProperties": False},
-        "_meta": {EXTENSION: {"readOnly": True, **declared}},
+        "_meta": {EXTENSION: {"readOnly": True, "undo": {"kind": "none"}, **declared}},
     }
     return Operation(
         name=method,

@@ -16,7 +16,9 @@ import pytest_asyncio
 from mcp.shared.inbound import encode_header_value
 
 from takeback.extension import EXTENSION
+from tests.integration.mcp_door.conftest import told
 from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab
+from tests.servers_lab.deals import DealServer
 from tests.servers_lab.hostile import Hostile
 from tests.servers_lab.reference import Reference
 from tests.waiting import eventually
@@ -422,6 +424,39 @@ async def test_a_key_of_a_read_is_one_entry_on_every_replica(attacked: McpCampai
     assert all("result" in answer for answer in answers) and len(await attacked.entries()) == 1
     asked = len(hostile.of(READ))
     assert "result" in await _posted(attacked, READ, keyed) and len(hostile.of(READ)) == asked
+
+
+@ONE
+async def test_what_is_too_large_for_the_journal_reaches_its_caller_and_stops_no_plan(
+    lab: McpLab, hostile: Hostile, deals: DealServer
+) -> None:
+    """J2, J11: the entry says what it does not hold; who comes after, in any run of the campaign, is served as ever."""
+    policy = {"operations": {"bad/look": "allow"}}
+    on_bus = {"transport": "nats", "subject": deals.subject}
+    campaign = await lab.campaign(policy, bad={"transport": "mcp", "url": hostile.url}, deals=on_bus)
+    large = "x" * 9_000_000
+    hostile.result(READ, MODERN | {"contents": [CONTENT | {"text": large}]})
+    hostile.result("tools/call", {"content": [{"type": "text", "text": large}]})
+    assert (await _posted(campaign, READ, {"uri": URI}))["result"]["contents"][0]["text"] == large
+    assert (await _posted(campaign, "tools/call", {"name": "look"}))["result"]["content"][0]["text"] == large
+    for entry in await campaign.entries():
+        assert (entry["status"], entry["result"]) == ("committed", None)
+        assert [item["field"] for item in entry["unresolved"]][-1:] == ["result"], entry["unresolved"]
+    deals.put("d1", stage="new")
+    async with campaign.connect("deals", ERAS[1]) as client:
+        await client.call_tool("set_stage", {"dealId": "d1", "stage": "won"})
+    write = (await campaign.entries())[-1]
+    plan = await campaign.owner("POST", "plans", {"entries": [write["id"]]})
+    assert [step["entry"] for step in plan["steps"]] == [write["id"]]
+
+
+async def test_a_record_that_is_too_large_to_be_kept_asks_before_it_is_changed(lab: McpLab, deals: DealServer) -> None:
+    """J4: what could not be given back is no snapshot."""
+    campaign = await lab.campaign(deals={"transport": "nats", "subject": deals.subject})
+    deals.put("d1", stage="x" * 2_000_000)
+    async with campaign.connect("deals", ERAS[1]) as client:
+        asked = await client.call_tool("set_stage", {"dealId": "d1", "stage": "won"})
+    assert told(asked)["status"] == "awaiting_approval" and deals.effects == 0
 
 
 def _has_been_asked(hostile: Hostile, times: int) -> bool:
