@@ -18,3 +18,21 @@ async def test_the_list_says_of_each_call_why_it_asks(theatre: Theatre, console:
     for reason in why:
         await expect(row).to_contain_text(reason, ignore_case=True)
     assert why
+
+
+async def test_a_read_is_told_as_one(theatre: Theatre, console: Console) -> None:
+    """U2, J12: what it has read, and nothing of a change that it never was."""
+    sale = await theatre.sale(74, agreed=False)
+    dana = await theatre.stage.seat(DANA)
+    runs = (await dana.get(f"/v1/campaigns/{sale.campaign}/runs"))["items"]
+    entries = [entry for run in runs for entry in (await dana.get(f"/v1/runs/{run['id']}/entries"))["items"]]
+    read = next(entry for entry in entries if entry["kind"] == "read")
+    (used,) = read["effect"]["uses"]
+    page = await console.window(DANA)
+    await console.open(page, f"/console/entries/{read['id']}")
+    await expect(page.locator("main")).to_contain_text("What it read")
+    await expect(page.locator(".resource")).to_have_text(used)
+    for other in ("What it changed", "cannot be taken back", "unnamed record"):
+        await expect(page.locator("main")).not_to_contain_text(other)
+    await console.open(page, f"/console/runs/{read['run']}")
+    await expect(page.locator(f"#{read['id']} .resource")).to_have_text(used)
