@@ -116,14 +116,14 @@ def _answer(entry: dict[str, Any], detail: str, result: Any, late: bool = False)
         case "committed" | "reverting" | "reverted" | "unverified":
             return Answer(200, {"entry": entry, "result": result})
         case "failed":
-            told = (detail or "The call failed").rstrip(". ")
-            return _problem(Problem(502, "tool-failed", f"{told}. The entry says so.", entry=entry, result=result))
+            told = _sentence(detail or "The call failed")
+            return _problem(Problem(502, "tool-failed", f"{told} The entry says so.", entry=entry, result=result))
         case "in_doubt" | "pending" if entry["status"] == "in_doubt" or late:
             return _problem(
                 Problem(
                     504,
                     "in-doubt",
-                    f"{(detail or 'The outcome of the call is not known').rstrip('. ')}. Do not call again: the entry is settled by "
+                    f"{_sentence(detail or 'The outcome of the call is not known')} Do not call again: the entry is settled by "
                     "looking at the tool server, or by a person.",
                     entry=entry,
                 )
@@ -138,3 +138,7 @@ def _answer(entry: dict[str, Any], detail: str, result: Any, late: bool = False)
 
 def _problem(problem: Problem) -> Answer:
     return Answer(problem.status, problem.document(), problem)
+
+
+def _sentence(words: str) -> str:
+    return f"{words.rstrip('. ')}."
