@@ -225,7 +225,7 @@ def test_an_approval_says_why_it_asks_and_promises_no_way_back_from_a_state_nobo
     """P6, J4."""
     entry = {
         "id": "ent_1", "operation": "set_stage", "agent": "bot", "principal": "pete", "server": "crm", "tier": "high",
-        "undo": {"kind": "compensate", "undoBy": "2026-08-01T12:00:00Z"}, "snapshot": snapshot, "arguments": {},
+        "undo": {"kind": "compensate", "undoBy": "2026-08-01T12:00:00Z"}, "snapshot": snapshot, "arguments": {}, "kind": "call",
     }  # fmt: skip
     approval = {
         "id": "apr_1", "status": "denied", "why": ["the policy asks for <it>"], "decidedBy": None, "asked": [],
