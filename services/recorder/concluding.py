@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -29,13 +28,11 @@ from recorder.journal import (
     Unwritable,
 )
 from recorder.journal.reading import JournalReader, StoredEntry
-from recorder.journal.unit import MAX_VALUE_BYTES
 from recorder.journal.vault import Vault
 from recorder.lifecycle import Step
 from recorder.resolving import Call
 from takeback import json
 from takeback.ids import new_id
-from takeback.messages.entry import Unresolved
 
 log = structlog.get_logger()
 _LATE_SECONDS: Final = 3600.0
@@ -121,13 +118,8 @@ class Conclusions:
 
     async def _body(self, call: Call, stands: Stands, outcome: Forwarded) -> Body:
         keys = await self._vault.keys(call.campaign)
-        result, taken = outcome.result, outcome.intake
-        size = len(json.dumps(result))
-        if size > MAX_VALUE_BYTES:
-            why = f"it has {size:,} bytes, and was passed on; the journal keeps {MAX_VALUE_BYTES:,} at most"
-            result = None
-            taken = replace(taken, unresolved=[*taken.unresolved, Unresolved(field="result", reason=why)])
-        body = with_intake(stands.body, taken, keys, call.operation.declaration.secret, result=result)
+        result = None if outcome.too_large else outcome.result
+        body = with_intake(stands.body, outcome.intake, keys, call.operation.declaration.secret, result=result)
         return {**body, "detail": outcome.detail} if outcome.detail else body
 
     async def _append(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from recorder import failpoints, intake
 from recorder.intake import Intake, Snapshot
@@ -19,15 +19,21 @@ from takeback.errors import Problem, words_of
 from takeback.extension import EXTENSION, Observation, RequestMeta
 from takeback.messages.entry import Unresolved
 
+_MOST: Final = f"the journal keeps {MAX_VALUE_BYTES:,} at most"
+
 
 class Forwarded(NamedTuple):
-    """What became of the call. *detail* is for the caller; *tool_seconds* is the time that was the tool's own."""
+    """What became of the call. *detail* is for the caller; *tool_seconds* is the time that was the tool's own.
+
+    *too_large*: the result is for the caller alone, and not for the journal.
+    """
 
     step: Literal["commit", "fail", "doubt"]
     result: Any
     intake: Intake
     detail: str = ""
     tool_seconds: float = 0.0
+    too_large: bool = False
 
 
 async def snapshot_of(call: Call, port: ToolPort, deadline: float) -> Snapshot | None:
@@ -121,10 +127,10 @@ async def forward(
     except ToolPortError as error:
         return _unknown(call, began, f"The tool server could not be heard: {error}")
     failpoints.reach("after-effect")
-    result, meta, broken = _kept(outcome)
+    result, meta, broken, too_large = _kept(outcome)
     if outcome.is_error:
         taken = intake.failed(call.operation.declaration, call.resources)
-        return Forwarded("fail", result, _with(taken, broken), _told(result), time.perf_counter() - began)
+        return Forwarded("fail", result, _with(taken, broken), _told(result), time.perf_counter() - began, too_large)
     after = None
     if intake.wants_observation(meta, call.operation.declaration, snapshot):
         assert snapshot is not None
@@ -132,7 +138,7 @@ async def forward(
     tool_seconds = time.perf_counter() - began
     at = clock.since(intended_at)
     taken = intake.committed(meta, call.operation.declaration, call.resources, snapshot, after, at)
-    return Forwarded("commit", result, _with(taken, broken), "", tool_seconds)
+    return Forwarded("commit", result, _with(taken, broken), "", tool_seconds, too_large)
 
 
 def not_sent(call: Call, why: str) -> Forwarded:
@@ -194,29 +200,40 @@ def _with(taken: Intake, broken: list[Unresolved]) -> Intake:
     return Intake(taken.effects, taken.undo, taken.broadcasts, [*taken.unresolved, *broken], taken.touched)
 
 
-def _kept(outcome: Outcome) -> tuple[Any, Any, list[Unresolved]]:
-    """The result and its declaration as far as the journal can keep them, and what it cannot keep."""
-    result, meta = result_without_declaration(outcome.result), outcome.meta
+def _kept(outcome: Outcome) -> tuple[Any, Any, list[Unresolved], bool]:
+    """The result and its declaration, what is wrong with them, and whether the result is too large for the journal."""
+    result: Any = result_without_declaration(outcome.result)
+    meta = outcome.meta
     # One look at both; which of them is off is told where one is.
     if _keepable(result if meta is None else [result, meta])[1] is None:
-        return result, meta, []
-    result, wrong = _keepable(result, sized=False)  # a large one reaches its caller, and not the journal
+        return result, meta, [], False
+    size, wrong = _size(result)
+    too_large = size > MAX_VALUE_BYTES
+    if too_large:
+        wrong = f"it has {size:,} bytes, and was passed on; {_MOST}"
+    elif wrong is not None:
+        result = None
     broken = [] if wrong is None else [Unresolved(field="result", reason=wrong)]
     if not outcome.is_error:
         meta, wrong = _keepable(meta)
         broken += [] if wrong is None else [Unresolved(field="result._meta", reason=wrong)]
-    return result, meta, broken
+    return result, meta, broken, too_large
 
 
-def _keepable(value: Any, *, sized: bool = True) -> tuple[Any, str | None]:
+def _keepable(value: Any) -> tuple[Any, str | None]:
     """*value*, or None and why the journal cannot keep it."""
+    size, wrong = _size(value)
+    if size > MAX_VALUE_BYTES:
+        wrong = f"it has {size:,} bytes; {_MOST}"
+    return (value, None) if wrong is None else (None, wrong)
+
+
+def _size(value: Any) -> tuple[int, str | None]:
+    """How many bytes of JSON *value* is; 0 and why for what is none."""
     try:
-        size = json.check(value)
+        return json.check(value), None
     except Problem as error:
-        return None, error.detail.removesuffix(" Nothing was changed.")
-    if sized and size > MAX_VALUE_BYTES:
-        return None, f"it has {size:,} bytes; the journal keeps {MAX_VALUE_BYTES:,} at most"
-    return value, None
+        return 0, error.detail.removesuffix(" Nothing was changed.")
 
 
 def _told(result: Any) -> str:

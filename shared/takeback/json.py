@@ -56,7 +56,7 @@ def parse(data: bytes) -> Any:
 def check(value: Any) -> int:
     """The same refusals for a value that was already parsed by somebody else's reader (a tool server's answer).
 
-    None for its size: it answers how many bytes of JSON it is.
+    Its size is no reason: how many bytes of JSON it is, is the answer.
     """
     try:
         data = orjson.dumps(value)

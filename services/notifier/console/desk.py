@@ -185,6 +185,7 @@ def environment() -> Environment:
         "clock": words.clock,
         "closes": words.closes,
         "duty": words.duty,
+        "effects": words.effects,
         "ago": words.ago,
         "urgency": words.urgency,
         "value": words.value,

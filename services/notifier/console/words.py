@@ -238,6 +238,11 @@ def state_word(state: str) -> str:
     return STATES.get(state, ("dot", state.replace("_", " ")))[1]
 
 
+def effects(of: Mapping[str, Any]) -> list[Any]:
+    """All that an entry, or a preview, says it changes or used: the one effect where it names no others."""
+    return of.get("effects") or ([of["effect"]] if of.get("effect") else [])
+
+
 def spaced(name: str) -> str:
     """An operation's name as words: ``modify_creature`` → ``modify creature``."""
     return name.replace("_", " ")

@@ -13,8 +13,7 @@ import asyncpg
 from recorder.campaigns import Campaigns
 from recorder.mcp_door.shape import OURSELVES
 from recorder.runs import RunRow, Runs
-from recorder.toolport.hearing import Kind
-from recorder.toolport.offers import READS, read_names
+from recorder.toolport.offers import READS, only, read_names
 from takeback import json
 from takeback.auth import Caller
 from takeback.errors import not_found
@@ -47,7 +46,6 @@ class _Registered:
     version: int
     servers: dict[str, _Server]
     tools: dict[tuple[str, str], Json]
-    reads: frozenset[tuple[str, str]]
     names: dict[str, tuple[str, str]]
 
 
@@ -101,7 +99,7 @@ class Catalog:
     async def reads(self, run: str, server: str, name: str, caller: Caller) -> bool:
         """Whether *name* is the protocol's own read of what *server* offers, and no tool."""
         _, registered = await self._at(run, server, caller)
-        return (server, name) in registered.reads
+        return name in read_names(registered.servers[server].offers)
 
     async def campaign(self, run: str, server: str | None, caller: Caller) -> tuple[RunRow, list[str]]:
         """The run, and the servers that are shown at the place."""
@@ -119,12 +117,8 @@ class Catalog:
         if not run.lets_call(caller):
             return {}
         shown = await self._shown_to(run, caller)
-        readable: list[Kind] = [
-            kind for kind, name in READS.items() if (server, name) in registered.reads and shown((server, name))
-        ]
-        offered = registered.servers[server].offers
-        told = {kind: offered[kind] for kind in readable if kind in offered}
-        return told | ({"completions": {}} if told and "completions" in offered else {})
+        readable = [name for name in READS.values() if shown((server, name))]
+        return only(registered.servers[server].offers, readable)
 
     async def _at(self, run: str, server: str | None, caller: Caller) -> tuple[RunRow, _Registered]:
         found = await self._runs.get(run, caller)
@@ -151,12 +145,12 @@ class Catalog:
             )
         definitions = {(row["server"], row["operation"]): json.loads(row["definition"]) for row in rows}
         known = {row["name"]: _server(row["capabilities"]) for row in servers}
-        reads = frozenset((name, read) for name, server in known.items() for read in read_names(server.offers))
+        reads = {(name, read) for name, server in known.items() for read in read_names(server.offers)}
         tools = {of: _shown(definition) for of, definition in definitions.items() if of not in reads}
         names: dict[str, tuple[str, str]] = {}
         for of in tools:  # of two that would read the same the first keeps the name; each has its own at its server
             names.setdefault(SEPARATOR.join(of), of)
-        return _Registered(version or 0, known, tools, reads, names)
+        return _Registered(version or 0, known, tools, names)
 
 
 def _server(capabilities: str | None) -> _Server:

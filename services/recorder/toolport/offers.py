@@ -6,7 +6,7 @@ declare: pinned, ruled by policy and journaled like a declared read (J12). Lists
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import mcp_types as types
@@ -39,13 +39,17 @@ def offered(capabilities: BaseModel) -> Json:
     """The part of a server's *capabilities* that goes through the door beside its tools, as MCP writes it."""
     said = capabilities.model_dump(mode="json", by_alias=True, exclude_none=True)
     told = {kind: {"listChanged": True} if said[kind].get("listChanged") else {} for kind in READS if kind in said}
-    return told | ({"completions": {}} if told and "completions" in said else {})
+    return only(told | ({"completions": {}} if "completions" in said else {}), READS.values())
 
 
 def beside(offers: Json, tools: Iterable[str]) -> Json:
     """What of *offers* is there beside *tools* of these names."""
-    taken = set(tools)
-    left = {kind: offers[kind] for kind, name in READS.items() if kind in offers and name not in taken}
+    return only(offers, set(READS.values()).difference(tools))
+
+
+def only(offers: Json, reads: Collection[str]) -> Json:
+    """What is left of *offers* with these *reads* alone. Completions are of what can be read, and go with the last of it."""
+    left = {kind: offers[kind] for kind, name in READS.items() if kind in offers and name in reads}
     return left | ({"completions": {}} if left and "completions" in offers else {})
 
 
@@ -85,7 +89,6 @@ def outcome(method: str, answer: Json) -> Outcome:
 def _operation(method: str, description: str, schema: Json, declared: Json) -> Operation:
     definition: Json = {
         "name": method,
-        "method": method,
         "description": description,
         "inputSchema": {"type": "object", **schema, "additionalProperties": False},
         "_meta": {EXTENSION: {"readOnly": True, "undo": {"kind": "none"}, **declared}},

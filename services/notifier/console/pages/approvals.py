@@ -8,6 +8,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.routing import Route
 
+from notifier.console import words
 from notifier.console.desk import Desk, Visit
 from notifier.console.pages.campaigns import campaign_of
 
@@ -69,7 +70,7 @@ def _effects(preview: Any) -> list[Any]:
     """What the tool's dry run foresaw, in whichever of its shapes it came."""
     if not isinstance(preview, dict):
         return []
-    several = preview.get("effects") or ([preview["effect"]] if preview.get("effect") else [])
+    several = words.effects(preview)
     if not several and "changes" in preview:
         several = [preview]
     return [effect for effect in several if isinstance(effect, dict)]

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from notifier.console import words
 from notifier.console.desk import Desk, Visit
 from notifier.console.pages.campaigns import campaign_of
 from notifier.console.speaker import Document
@@ -94,7 +95,7 @@ def untouched_fields(step: Document, entry: Document | None) -> list[str]:
     if entry is None or not step["conflict"]:
         return []
     conflicting = {field["field"] for field in step["conflict"]["fields"]}
-    effects = entry["effects"] or ([entry["effect"]] if entry["effect"] else [])
+    effects = words.effects(entry)
     return [change["field"] for effect in effects for change in effect["changes"] if change["field"] not in conflicting]
 
 
