@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
+from tests.serving import served
 
 _INFO = {"name": "hostile", "version": "1"}
-_MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 @dataclass
@@ -43,21 +42,11 @@ class Hostile:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Hostile]:
         """Serves HTTP on a free port while the context is open."""
-        config = uvicorn.Config(
-            self._app, port=0, interface="asgi3", log_config=None, access_log=False, timeout_graceful_shutdown=1
-        )
-        server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.002)
-        self.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-        try:
+        async with served(self) as url:
+            self.url = f"{url}/mcp"
             yield self
-        finally:
-            server.should_exit = True
-            await serving
 
-    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
         if scope["method"] != "POST":
@@ -91,14 +80,14 @@ class Hostile:
 
     def _known(self, method: str) -> str:
         known = {
-            "server/discover": _MODERN
+            "server/discover": MODERN
             | {
                 "supportedVersions": ["2026-07-28"],
                 "capabilities": self.capabilities,
                 "_meta": {"io.modelcontextprotocol/serverInfo": _INFO},
             },
             "initialize": {"protocolVersion": "2025-11-25", "capabilities": self.capabilities, "serverInfo": _INFO},
-            "tools/list": _MODERN | {"tools": self.tools},
+            "tools/list": MODERN | {"tools": self.tools},
         }
         if method not in known:
             return '"error":{"code":-32601,"message":"Method not found"}'

@@ -14,12 +14,13 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-import uvicorn
 from mcp import MCPError
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ServerEvent, ToolsListChanged
 from mcp.shared.subscriptions import ResourcesListChanged
+
+from tests.serving import served
 
 PIXEL = base64.b64encode(bytes.fromhex("89504e470d0a1a0a")).decode()
 
@@ -114,17 +115,9 @@ class Reference:
                 self.seen.append({name.decode(): value.decode() for name, value in scope["headers"]})
             await app(scope, receive, send)
 
-        config = uvicorn.Config(noting, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        serving = asyncio.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.002)
-        self.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-        try:
+        async with served(noting, port) as url:
+            self.url = f"{url}/mcp"
             yield self
-        finally:
-            server.should_exit = True
-            await serving
 
     def forget(self) -> None:
         """As new, for whoever looks next; who waits in a call waits on."""

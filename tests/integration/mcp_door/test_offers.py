@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -19,7 +18,6 @@ from tests.integration.mcp_door.test_asking import Person
 from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab
 from tests.servers_lab.deals import DealServer, deal
 from tests.servers_lab.reference import RESOURCES, TOOLS, Reference
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 TODAY = "ref://notes/today"
@@ -205,28 +203,6 @@ async def test_a_manifest_leaves_the_reads_as_they_are_and_cannot_name_one(lab: 
     path = f"/v1/campaigns/{campaign.id}/servers/ref"
     refused = await lab.client("PUT", path, {**server, "manifest": named})
     assert refused.status_code == 422 and "resources/read" in refused.text
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_hears_when_the_list_of_resources_changes(
-    undeclared: McpCampaign, reference: Reference, era: Era
-) -> None:
-    """J15: as for tools, and only what it is about."""
-    heard: list[type] = []
-
-    async def on_message(message: object) -> None:
-        heard.append(type(message))
-
-    async with undeclared.connect("ref", era, message_handler=on_message) as client, AsyncExitStack() as listening:
-        if era == "2026-07-28":
-            await listening.enter_async_context(client.listen(resources_list_changed=True, tools_list_changed=True))
-
-        async def changed() -> bool:
-            await reference.change_resources()
-            return types.ResourceListChangedNotification in heard
-
-        await eventually(changed)
-    assert types.ToolListChangedNotification not in heard
 
 
 @pytest.mark.parametrize("era", ERAS)

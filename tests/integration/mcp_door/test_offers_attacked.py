@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -19,8 +18,7 @@ from takeback.extension import EXTENSION
 from tests.integration.mcp_door.conftest import told
 from tests.mcp_lab import ERAS, Era, McpCampaign, McpLab
 from tests.servers_lab.deals import DealServer
-from tests.servers_lab.hostile import Hostile
-from tests.servers_lab.reference import Reference
+from tests.servers_lab.hostile import MODERN, Hostile
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -28,7 +26,6 @@ READ = "resources/read"
 URI = "x://a"
 CONTENT = {"uri": URI, "text": "t"}
 _CACHED = '"ttlMs":0,"cacheScope":"private"'
-MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 ONE = pytest.mark.parametrize("hostile", ERAS[:1], indirect=True)
@@ -195,60 +192,6 @@ async def test_a_long_or_odd_address_is_read_or_refused(attacked: McpCampaign, h
             answer = await _posted(attacked, READ, {"uri": uri}, era)
             assert "result" in answer or "error" in answer
     assert len(await attacked.entries()) >= len(hostile.of(READ)) > len(odd)
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_hears_on_when_the_server_was_registered_anew(
-    undeclared: McpCampaign, reference: Reference, era: Era
-) -> None:
-    """J15: an open stream goes on with the server as it is now."""
-    heard: list[type] = []
-
-    async def on_message(message: object) -> None:
-        heard.append(type(message))
-
-    async with undeclared.connect("ref", era, message_handler=on_message) as client, AsyncExitStack() as listening:
-        if era == "2026-07-28":
-            await listening.enter_async_context(client.listen(resources_list_changed=True, tools_list_changed=True))
-
-        async def changed() -> bool:
-            await reference.change_resources()
-            return types.ResourceListChangedNotification in heard
-
-        await eventually(changed, 6)
-        anew = {"transport": "mcp", "url": reference.url, "headers": {"X-Anew": "1"}}
-        await undeclared.owner("PUT", "servers/ref", anew)
-        assert (await client.read_resource("ref://notes/today")).contents
-        told, last = types.ToolListChangedNotification, types.ResourceListChangedNotification
-        await eventually(lambda: told in heard and last in heard[heard.index(told) :])  # that it was registered
-        heard.clear()
-        await eventually(changed, 6)
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_client_hears_on_when_the_server_was_started_anew(lab: McpLab, era: Era) -> None:
-    """J15."""
-    heard: list[type] = []
-
-    async def on_message(message: object) -> None:
-        heard.append(type(message))
-
-    reference = Reference()
-    async with AsyncExitStack() as stack:
-        async with Reference().serving() as first:
-            campaign = await lab.campaign(ref={"transport": "mcp", "url": first.url})
-            client = await stack.enter_async_context(campaign.connect("ref", era, message_handler=on_message))
-            if era == "2026-07-28":
-                await stack.enter_async_context(client.listen(resources_list_changed=True))
-            await first.bus.listened.wait()
-        await stack.enter_async_context(reference.serving(int(first.url.split(":")[2].split("/")[0])))
-        assert (await client.read_resource("ref://notes/today")).contents
-
-        async def changed() -> bool:
-            await reference.change_resources()
-            return types.ResourceListChangedNotification in heard
-
-        await eventually(changed, 6)
 
 
 async def test_an_approved_read_whose_result_cannot_be_kept_is_fetched_as_such(lab: McpLab, hostile: Hostile) -> None:
